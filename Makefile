@@ -1,0 +1,221 @@
+# threadpool - build, test, measure, install. `make help` lists the targets.
+#
+# Each MODE has a build directory of its own, build/$(MODE), so that switching between the plain and
+# the instrumented builds recompiles nothing:
+#
+#   release   -O2, what is installed          asan, ubsan, tsan   sanitizers
+#   debug     -O1, checks thread roles        coverage            gcov
+#
+# Set from outside: CC, CFLAGS, CPPFLAGS, LDFLAGS, WERROR= (warnings stay warnings), PREFIX, DESTDIR,
+# V=1 (show the commands), ONLY=name (tests or benchmarks to run).
+
+VERSION   := 0.1.0
+SOVERSION := 0
+
+MODE ?= release
+B    := build/$(MODE)
+
+PREFIX     ?= /usr/local
+LIBDIR     ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+
+# --- sources ------------------------------------------------------------------------------------
+# The layers from bottom to top; includes point downwards (config/build/check-includes.sh).
+LAYERS := base sync sched task io pool ops ipc api
+
+LIB_SRCS    := $(sort $(wildcard $(LAYERS:%=csrc/%/*.c)))
+PUBLIC_HDRS := $(sort $(wildcard csrc/threadpool*.h))
+TEST_SRCS   := $(sort $(wildcard csrc/test/test_*.c))
+HELPER_SRCS := $(filter-out $(TEST_SRCS),$(sort $(wildcard csrc/test/*.c)))
+
+objects      = $(patsubst csrc/%.c,$(B)/obj/%.o,$(1))
+LIB_OBJS    := $(call objects,$(LIB_SRCS))
+HELPER_OBJS := $(call objects,$(HELPER_SRCS))
+TEST_OBJS   := $(call objects,$(TEST_SRCS))
+TESTS       := $(TEST_SRCS:csrc/test/%.c=$(B)/test/%)
+
+# --- flags --------------------------------------------------------------------------------------
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+PKG_CONFIG ?= pkg-config
+
+# pkg-config names of the libraries that the library itself links with.
+REQUIRES :=
+
+OPT_release  := -O2 -g
+OPT_debug    := -O1 -g
+OPT_asan     := -O1 -g
+OPT_ubsan    := -O1 -g
+OPT_tsan     := -O1 -g
+OPT_coverage := -O0 -g
+
+INSTR_debug    := -DTP_DEBUG=1
+INSTR_asan     := -fsanitize=address -fno-omit-frame-pointer
+INSTR_ubsan    := -fsanitize=undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+INSTR_tsan     := -fsanitize=thread -fno-omit-frame-pointer
+INSTR_coverage := --coverage
+
+ifeq ($(MODE),tsan)
+# gcc says with every fence that ThreadSanitizer does not understand it. The code does not rely on
+# fences to publish data (docs/MEMORY-ORDER.md); clang does not know the warning.
+INSTR_tsan += $(if $(findstring clang,$(shell $(CC) --version 2>/dev/null)),,-Wno-tsan)
+endif
+
+CFLAGS ?= $(OPT_$(MODE))
+WERROR ?= -Werror
+DEFINES   := -std=c11 -D_GNU_SOURCE -Icsrc
+COMPILE    = $(CC) $(DEFINES) $(CPPFLAGS) -Wall -Wextra $(WERROR) $(CFLAGS) -pthread -fPIC \
+             $(INSTR_$(MODE)) $(if $(REQUIRES),$(shell $(PKG_CONFIG) --cflags $(REQUIRES)))
+LINK       = $(CC) $(CFLAGS) -pthread $(INSTR_$(MODE)) $(LDFLAGS)
+LIBS       = $(if $(REQUIRES),$(shell $(PKG_CONFIG) --libs $(REQUIRES))) $(LDLIBS)
+TEST_LIBS  = $(or $(shell $(PKG_CONFIG) --libs cmocka 2>/dev/null),-lcmocka)
+
+# --- how make runs ------------------------------------------------------------------------------
+# Compile on all cores unless told otherwise. What runs programs (tests, benchmarks) runs one after
+# another: two of them side by side would disturb each other and mix their output.
+ifeq ($(MAKELEVEL),0)
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+endif
+ifneq ($(filter-out all tests,$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
+SUBMAKE = $(MAKE) --no-print-directory -Otarget
+
+Q := $(if $(V),,@)
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.SECONDARY:
+.PHONY: all tests test debug stress asan ubsan tsan valgrind coverage model bench lint fmt install \
+        uninstall clean help FORCE
+
+# --- build --------------------------------------------------------------------------------------
+all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool.a ## Build build/release/libthreadpool.so and .a (the default)
+
+tests: $(TESTS)
+	@:
+
+$(B)/obj/%.o: csrc/%.c $(B)/flags
+	@mkdir -p $(@D)
+	@echo "  CC    $<"
+	$(Q)$(COMPILE) -MMD -MP $(VISIBILITY) -c $< -o $@
+
+$(LIB_OBJS): VISIBILITY := -fvisibility=hidden
+
+# One set of objects for both: what a test links is what is shipped.
+$(B)/libthreadpool.so: $(LIB_OBJS) $(B)/members
+	@echo "  LINK  $@"
+	$(Q)$(LINK) -shared -Wl,-soname,libthreadpool.so.$(SOVERSION) -Wl,--no-undefined \
+	  -Wl,-z,relro -o $@ $(LIB_OBJS) $(LIBS)
+
+# The name a program linked with build/release looks for when it starts.
+$(B)/libthreadpool.so.$(SOVERSION): | $(B)/libthreadpool.so
+	@ln -sf libthreadpool.so $@
+
+$(B)/libthreadpool.a: $(LIB_OBJS) $(B)/members
+	@echo "  AR    $@"
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $(LIB_OBJS)
+
+# A test sees the internal symbols, so it links the archive.
+$(TESTS): $(B)/test/%: $(B)/obj/test/%.o $(HELPER_OBJS) $(B)/libthreadpool.a $(B)/members
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(TEST_LIBS) $(LIBS)
+
+# Rewritten only when the text changes: another compiler or flag recompiles, and a source that is
+# added or removed relinks.
+$(B)/flags: TEXT = $(COMPILE)
+$(B)/members: TEXT = $(LIB_OBJS) $(HELPER_OBJS) : $(LINK) $(LIBS)
+$(B)/flags $(B)/members: FORCE
+	@mkdir -p $(@D)
+	@echo '$(TEXT)' | cmp -s - $@ || echo '$(TEXT)' >$@
+
+-include $(patsubst %.o,%.d,$(LIB_OBJS) $(HELPER_OBJS) $(TEST_OBJS))
+
+# --- test ---------------------------------------------------------------------------------------
+# $(call run,mode,options of run-tests.sh): install what is missing, build, run every test program.
+define run
+	@config/build/deps.sh test
+	@+$(SUBMAKE) MODE=$(1) $(3) tests
+	@config/build/run-tests.sh $(2) $(filter $(if $(ONLY),$(ONLY:%=build/$(1)/test/test_%),%), \
+	  $(TEST_SRCS:csrc/test/%.c=build/$(1)/test/%))
+endef
+
+test: ## Install what is missing, build, and run every test suite (ONLY=name: one program)
+	$(call run,release,--suite test $(if $(ONLY),,--specs),all)
+
+debug: ## Build with -DTP_DEBUG=1 (thread roles and invariants are checked) and run the tests
+	$(call run,debug,--suite debug)
+
+stress: ## Run the tests in their long form (TP_STRESS=1)
+	$(call run,release,--suite stress --stress $(if $(ONLY),,--specs),all)
+
+asan: ## Run the tests under AddressSanitizer, with leak detection
+	$(call run,asan,--suite asan)
+
+ubsan: ## Run the tests under UndefinedBehaviorSanitizer
+	$(call run,ubsan,--suite ubsan)
+
+tsan: ## Run the tests under ThreadSanitizer
+	$(call run,tsan,--suite tsan --no-aslr)
+
+valgrind: ## Run the tests under valgrind's memcheck, in their short form
+	@config/build/deps.sh valgrind
+	$(call run,release,--suite valgrind --valgrind)
+
+coverage: ## Run the tests and show the line coverage of each source file
+	@rm -rf build/coverage
+	$(call run,coverage,--suite coverage)
+	@config/build/coverage.sh build/coverage
+
+model: ## Check the model of the sleep protocol, and that its mutations are rejected
+	@config/build/deps.sh model
+	@config/build/run-model.sh
+
+bench: ## Measure beside the peers, interleaved (ONLY=fib: one workload)
+	@config/build/deps.sh bench
+	@+$(SUBMAKE) all
+	@$(MAKE) --no-print-directory -C bench run ONLY="$(ONLY)"
+
+# --- source -------------------------------------------------------------------------------------
+lint: ## Check formatting, include directions, exported symbols; static analysis
+	@config/build/deps.sh lint
+	@+$(SUBMAKE) all
+	@config/build/lint.sh $(B)/libthreadpool.so "$(DEFINES)" "$(LAYERS)"
+
+fmt: ## Format the C sources in place
+	@config/build/deps.sh lint
+	@config/build/c-files.sh | xargs -0 -r clang-format -i
+
+# --- install ------------------------------------------------------------------------------------
+SO      := libthreadpool.so
+SO_FULL := $(SO).$(VERSION)
+
+install: ## Install the library, its headers and threadpool.pc (PREFIX=/usr/local, DESTDIR=)
+	@+$(SUBMAKE) MODE=release all
+	install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(INCLUDEDIR)"
+	install -m 755 build/release/$(SO) "$(DESTDIR)$(LIBDIR)/$(SO_FULL)"
+	ln -sf $(SO_FULL) "$(DESTDIR)$(LIBDIR)/$(SO).$(SOVERSION)"
+	ln -sf $(SO).$(SOVERSION) "$(DESTDIR)$(LIBDIR)/$(SO)"
+	install -m 644 build/release/libthreadpool.a "$(DESTDIR)$(LIBDIR)/libthreadpool.a"
+	install -m 644 $(PUBLIC_HDRS) "$(DESTDIR)$(INCLUDEDIR)"
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+	  -e 's|@VERSION@|$(VERSION)|' -e 's|@REQUIRES@|$(REQUIRES)|' config/build/threadpool.pc.in \
+	  >"$(DESTDIR)$(LIBDIR)/pkgconfig/threadpool.pc"
+	@# So that programs find the library at once; a packager (DESTDIR) does this otherwise.
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then PATH="$$PATH:/sbin" ldconfig || true; fi
+
+uninstall: ## Remove what install has put under PREFIX
+	rm -f "$(DESTDIR)$(LIBDIR)/$(SO)" "$(DESTDIR)$(LIBDIR)/$(SO).$(SOVERSION)" \
+	  "$(DESTDIR)$(LIBDIR)/$(SO_FULL)" "$(DESTDIR)$(LIBDIR)/libthreadpool.a" \
+	  "$(DESTDIR)$(LIBDIR)/pkgconfig/threadpool.pc" \
+	  $(PUBLIC_HDRS:csrc/%="$(DESTDIR)$(INCLUDEDIR)/%")
+
+clean: ## Remove everything that was built
+	rm -rf build bench/target
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
