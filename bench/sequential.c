@@ -1,0 +1,70 @@
+/* sequential.c - the twin of each workload without a pool: the same work, called in place. */
+#include "harness.h"
+
+#include <stdlib.h>
+
+/* As opaque as a task's function is to a scheduler: the compiler may not inline it away. */
+static void (*volatile task)(void) = bench_count;
+
+static int64_t fib_call(int n) {
+  return n < 2 ? n : fib_call(n - 1) + fib_call(n - 2);
+}
+
+/* Not pure to the caller, so that its calls stay between the two readings of the clock. */
+static int64_t fib(int n) {
+  volatile int given = n;
+  volatile int64_t result = fib_call(given);
+  return result;
+}
+
+static int64_t tree(int depth) {
+  BENCH_NODE(depth);
+  return depth == 0 ? 1 : 1 + tree(depth - 1) + tree(depth - 1);
+}
+
+static void submit(int producer, int64_t n) {
+  (void)producer;
+  for (int64_t i = 0; i < n; i++) task();
+}
+
+static void spawn_await(int64_t n) {
+  submit(0, n);
+}
+
+/* Round robin over small state machines: what a scheduler without threads would do. */
+static void yield(int tasks, int times) {
+  int *left = malloc((size_t)tasks * sizeof *left);
+  if (left == NULL) bench_fail("out of memory");
+  for (int i = 0; i < tasks; i++) left[i] = times;
+  for (int running = tasks; running > 0;) {
+    for (int i = 0; i < tasks; i++) {
+      if (left[i] == 0) continue;
+      task();
+      if (--left[i] == 0) running--;
+    }
+  }
+  free(left);
+}
+
+static int compare(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+static void sort(uint64_t *items, size_t n) {
+  qsort(items, n, sizeof *items, compare);
+}
+
+int main(int argc, char **argv) {
+  const bench_impl impl = {
+      .version = "plain C, no pool",
+      .fib = fib,
+      .tree = tree,
+      .submit = submit,
+      .wake = bench_woken,
+      .spawn_await = spawn_await,
+      .yield = yield,
+      .sort = sort,
+  };
+  return bench_main(argc, argv, &impl);
+}
