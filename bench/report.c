@@ -8,8 +8,8 @@
 void print_header(const results *r) {
   const machine *m = &r->machine;
   printf(
-      "threadpool beside its peers: %d threads, %d rounds, medians (10th to 90th percentile)\n\n",
-      r->options->threads, r->options->rounds);
+      "threadpool beside its peers: %d threads, %d round%s, medians (10th to 90th percentile)\n\n",
+      r->options->threads, r->options->rounds, r->options->rounds == 1 ? "" : "s");
   printf("  %-13s %s, %d CPUs; load %.2f before the run\n", "machine", m->cpu, m->cpus, m->load);
   printf("  %-13s %s\n", "compilers", m->compilers);
   for (int i = 0; i < impl_count; i++) {

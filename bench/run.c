@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NO_SUCH_WORKLOAD = 77, TIME_LIMIT_S = 120 };
+enum { NO_SUCH_WORKLOAD = 77, NO_SUCH_LIBRARY = 127 /* the loader's word */, TIME_LIMIT_S = 120 };
 
 /* -- one program ------------------------------------------------------------------------- */
 
@@ -189,14 +189,15 @@ void run_workload(results *r, int w) {
 
 /* -- the machine ------------------------------------------------------------------------- */
 
-/* The first line a shell command prints; empty if there is none. */
-static void first_line(char *line, size_t size, const char *command) {
+/* The first line a shell command prints, empty if there is none. Returns its exit status. */
+static int first_line(char *line, size_t size, const char *command) {
   line[0] = '\0';
   FILE *from = popen(command, "r");
-  if (from == NULL) return;
+  if (from == NULL) return -1;
   if (fgets(line, (int)size, from) == NULL) line[0] = '\0';
-  pclose(from);
   line[strcspn(line, "\n")] = '\0';
+  int status = pclose(from);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 static void find_version(results *r, int i) {
@@ -208,14 +209,14 @@ static void find_version(results *r, int i) {
   if (access(path, X_OK) == 0) {
     const char *argument = impls[i].argument != NULL ? impls[i].argument : "";
     snprintf(command, sizeof command, "'%s' %s version 2>/dev/null", path, argument);
-    first_line(version, size, command);
-    return;
+    if (first_line(version, size, command) != NO_SUCH_LIBRARY) return;
   }
   r->machine.missing[i] = true;
   program_path(path, sizeof path, r, i, ".missing");
   snprintf(command, sizeof command, "cat '%s' 2>/dev/null", path);
   first_line(version, size, command);
-  if (version[0] == '\0') snprintf(version, size, "%s was not built", impls[i].program);
+  if (version[0] == '\0')
+    snprintf(version, size, "%s is not built, or a library of it is gone", impls[i].program);
 }
 
 void find_machine(results *r) {
