@@ -9,7 +9,8 @@ export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
 objects=$1/obj
 
-find "$objects" -path "$objects/test" -prune -o -name '*.gcda' -print0 |
+# By the .gcno files, so that a source which no test reaches is listed with 0.
+find "$objects" -path "$objects/test" -prune -o -name '*.gcno' -print0 |
   xargs -0 -r "${GCOV:-gcov}" -n -r 2>/dev/null |
   awk -F "'" '
     /^File / { file = $2 }

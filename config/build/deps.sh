@@ -117,7 +117,7 @@ install_apt() {
       unknown+=("$name")
     fi
   done
-  [ ${#unknown[@]} -eq 0 ] || say "warning: not in this release: ${unknown[*]}"
+  [ ${#unknown[@]} -eq 0 ] || say "warning: apt knows no package of this name: ${unknown[*]}"
   if [ ${#here[@]} -gt 0 ]; then
     apt_get install --no-install-recommends --no-remove "${here[@]}" ||
       say "warning: apt-get could not install: ${here[*]}"
@@ -143,8 +143,15 @@ if [ -n "${TP_NO_INSTALL:-}" ]; then
   die "nothing is installed, because TP_NO_INSTALL is set" "apt-get install$required"
 fi
 
+if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+  say "missing for 'make $purpose':$names"
+  [ -n "$required" ] || exit 0
+  die "neither root nor sudo to install it with" "As root: config/build/deps.sh $purpose"
+fi
+
 say "installing for 'make $purpose':$names"
-apt_get update || say "warning: apt-get update failed; going on with the package lists at hand"
+apt_get update -o APT::Update::Error-Mode=any ||
+  say "warning: apt-get update failed; going on with the package lists at hand"
 # shellcheck disable=SC2086
 install_apt $names
 
