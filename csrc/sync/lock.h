@@ -1,0 +1,31 @@
+/* lock.h - a mutex of one word for the few short critical sections (never on a hot path).
+ *
+ * 0 free, 1 held, 2 held and somebody waits (Drepper, "Futexes are tricky", mutex 2). Lock and
+ * unlock are one atomic operation each while nobody contends. Depends on: sync/futex.h.
+ */
+#ifndef TP_SYNC_LOCK_H
+#define TP_SYNC_LOCK_H
+
+#include "base/atomic.h"
+#include "sync/futex.h"
+
+typedef struct tp_lock {
+  _Atomic uint32_t word;
+} tp_lock;
+
+static inline bool tp_lock_try(tp_lock *l) {
+  uint32_t free = 0;
+  return tp_cas(&l->word, &free, 1, acquire); /* pairs with the release in tp_lock_release */
+}
+
+static inline void tp_lock_acquire(tp_lock *l) {
+  if (tp_lock_try(l)) return;
+  /* From here on the word is left at 2: the holder then knows that it has to wake somebody. */
+  while (tp_swap(&l->word, 2, acquire) != 0) tp_futex_wait(&l->word, 2);
+}
+
+static inline void tp_lock_release(tp_lock *l) {
+  if (tp_swap(&l->word, 0, release) == 2) tp_futex_wake(&l->word, 1);
+}
+
+#endif
