@@ -1,6 +1,7 @@
 #include "io/reactor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <string.h>
@@ -16,7 +17,8 @@
 
 enum { EVENTS_AT_ONCE = 64 };
 
-/* NEW: no thread and no descriptors yet. STOPPING: the thread is asked to end. */
+/* NEW: no thread and no descriptors yet. STOPPING: the thread is asked to end. STOPPED: there is none
+ * any more, or never was; put by the thread as its last act. */
 enum { NEW, RUNNING, STOPPING, STOPPED };
 
 /* The eventfd's name among the events; no watch has it, for its descriptor would be -1. */
@@ -33,7 +35,7 @@ static tp_reactor_call asleep_mark, closed_mark;
 /* Indexed by descriptor: small numbers, of which the kernel gives out the least first. */
 typedef struct watch_slot {
   tp_watch *watch;     /* NULL: not watched */
-  uint32_t generation; /* R7: grows with every watch and every unwatch */
+  uint32_t generation; /* R7: grows with every watch, rewatch and unwatch */
 } watch_slot;
 
 struct tp_reactor {
@@ -43,7 +45,7 @@ struct tp_reactor {
   _Atomic uint64_t turns; /* written by the thread */
 
   TP_ALIGNED tp_lock lock; /* R1: guards the rest */
-  _Atomic uint32_t state;  /* written with the lock held; read without it by post */
+  _Atomic uint32_t state;  /* written with the lock held; read without it by post and inside */
   uint64_t sleep_tick;     /* R3 */
   const void *running;     /* R4: the timer or watch whose callback runs */
   uint32_t waiters;        /* for the end of that callback */
@@ -67,12 +69,6 @@ static void unlock(tp_reactor *r) {
 /* [lock held] Relaxed: the lock orders it. */
 static uint32_t state_of(tp_reactor *r) {
   return tp_load(&r->state, relaxed);
-}
-
-/* [lock held, or called on the thread itself] */
-static bool on_thread(tp_reactor *r) {
-  uint32_t state = state_of(r);
-  return (state == RUNNING || state == STOPPING) && pthread_equal(r->thread, pthread_self());
 }
 
 /* --- waking ----------------------------------------------------------------------------------- */
@@ -147,14 +143,11 @@ static void deliver(tp_reactor *r, const struct epoll_event *e) {
   lock(r);
   TP_ASSERT(fd < r->slots, "the table does not shrink");
   tp_watch *w = r->slot[fd].watch;
-  uint32_t events = 0;
-  if (w && r->slot[fd].generation == generation) /* R7 */
-    events = e->events & (w->events | EPOLLERR | EPOLLHUP);
-  if (events && state_of(r) == RUNNING) {
+  if (w && r->slot[fd].generation == generation && state_of(r) == RUNNING) { /* R7 */
     void (*ready)(tp_watch *, uint32_t) = w->ready;
     r->running = w;
     unlock(r);
-    ready(w, events);
+    ready(w, e->events);
     lock(r);
     callback_ended(r);
   }
@@ -221,6 +214,10 @@ static void *thread_main(void *arg) {
     fire_due(r);
   }
   run_calls(take_calls(r, CLOSED)); /* R8 */
+  lock(r);
+  tp_store(&r->state, STOPPED,
+           release); /* nobody is inside from here on, though the id be reused */
+  unlock(r);
   return NULL;
 }
 
@@ -263,25 +260,22 @@ static int ensure_running(tp_reactor *r) {
     return error;
   }
   /* Release: pairs with the acquires in tp_reactor_post and tp_reactor_inside, which then use `event`
-   * and `thread`. (The new thread reads them after it has taken the lock.) */
+   * and `thread`. (The new thread reads them after it has taken the lock, which is held here.) */
   tp_store(&r->state, RUNNING, release);
   return 0;
 }
 
 void tp_reactor_stop(tp_reactor *r) {
   lock(r);
-  TP_ASSERT(!on_thread(r), "the reactor cannot end itself");
+  TP_ASSERT(!tp_reactor_inside(r), "the reactor cannot end itself");
   uint32_t was = state_of(r);
-  /* Release, here and below: whoever reads it without the lock acquires; nothing else depends on it. */
-  tp_store(&r->state, was == RUNNING ? STOPPING : STOPPED, release);
+  /* Release: whoever reads it without the lock acquires; see ensure_running. */
+  if (was == NEW) tp_store(&r->state, STOPPED, release);
+  if (was == RUNNING) tp_store(&r->state, STOPPING, release);
   bool claimed = was == RUNNING && claim(r);
   unlock(r);
-  if (was != RUNNING) return;
   if (claimed) wake(r);
-  pthread_join(r->thread, NULL);
-  lock(r);
-  tp_store(&r->state, STOPPED, release);
-  unlock(r);
+  if (was == RUNNING) pthread_join(r->thread, NULL);
 }
 
 void tp_reactor_free(tp_reactor *r) {
@@ -322,7 +316,7 @@ bool tp_timer_stop(tp_reactor *r, tp_timer *t) {
       tp_wheel_remove(&r->wheel, t); /* R5 */
       stopped = true;
     }
-    if (r->running != t || on_thread(r)) break; /* R4 */
+    if (r->running != t || tp_reactor_inside(r)) break; /* R4 */
     wait_for_end(r);
   }
   unlock(r);
@@ -333,9 +327,11 @@ bool tp_timer_stop(tp_reactor *r, tp_timer *t) {
 
 /* [lock held] Make slot[fd] exist. */
 static int grow_table(tp_reactor *r, int fd) {
+  if ((size_t)fd < r->slots) return 0;
+  /* A number that is no descriptor may be large: it must not cost gigabytes to find out. */
+  if (fcntl(fd, F_GETFD) < 0) return ERR_INVALID_ARGUMENT;
   size_t slots = r->slots ? r->slots : 64;
   while (slots <= (size_t)fd) slots *= 2;
-  if (slots == r->slots) return 0;
   watch_slot *slot = tp_alloc(slots * sizeof *slot);
   if (!slot) return ERR_MALLOC_FAILED;
   if (r->slots) memcpy(slot, r->slot, r->slots * sizeof *slot);
@@ -350,12 +346,16 @@ static bool is_watched(tp_reactor *r, const tp_watch *w) {
   return w->fd >= 0 && (size_t)w->fd < r->slots && r->slot[w->fd].watch == w;
 }
 
-/* [lock held] Tell the kernel; the event is to come with the slot's generation (R7). */
+/* [lock held] Tell the kernel; events from here on come with a new generation (R7). On failure nothing
+ * has changed. */
 static int control(tp_reactor *r, int operation, int fd, uint32_t events) {
-  uint64_t token = (uint64_t)r->slot[fd].generation << 32 | (uint32_t)fd;
-  struct epoll_event e = {.events = events, .data.u64 = token};
+  uint32_t generation = r->slot[fd].generation + 1;
+  struct epoll_event e = {.events = events, .data.u64 = (uint64_t)generation << 32 | (uint32_t)fd};
   if (tp_fail_now()) return ERR_MALLOC_FAILED;
-  if (epoll_ctl(r->epoll, operation, fd, &e) == 0) return 0;
+  if (epoll_ctl(r->epoll, operation, fd, &e) == 0) {
+    r->slot[fd].generation = generation;
+    return 0;
+  }
   if (errno == ENOMEM || errno == ENOSPC) return ERR_MALLOC_FAILED;
   return errno == EBADF || errno == EPERM || errno == EINVAL || errno == EEXIST ||
                  errno == ENOENT || errno == ELOOP
@@ -370,14 +370,10 @@ int tp_reactor_watch(tp_reactor *r, tp_watch *w, int fd, uint32_t events,
   int error = ensure_running(r);
   if (!error) error = grow_table(r, fd);
   if (!error && (r->slot[fd].watch || is_watched(r, w))) error = ERR_INVALID_ARGUMENT;
-  if (!error) {
-    r->slot[fd].generation++;
-    error = control(r, EPOLL_CTL_ADD, fd, events);
-  }
+  if (!error) error = control(r, EPOLL_CTL_ADD, fd, events);
   if (!error) { /* an event that came already waits for the lock in deliver() */
     w->ready = ready;
     w->fd = fd;
-    w->events = events;
     r->slot[fd].watch = w;
   }
   unlock(r);
@@ -387,10 +383,8 @@ int tp_reactor_watch(tp_reactor *r, tp_watch *w, int fd, uint32_t events,
 int tp_reactor_rewatch(tp_reactor *r, tp_watch *w, uint32_t events) {
   if (events & (EPOLLET | EPOLLEXCLUSIVE)) return ERR_INVALID_ARGUMENT;
   lock(r);
-  int error = ensure_running(r);
-  if (!error && !is_watched(r, w)) error = ERR_INVALID_ARGUMENT;
-  if (!error) error = control(r, EPOLL_CTL_MOD, w->fd, events);
-  if (!error) w->events = events;
+  int error = is_watched(r, w) ? ensure_running(r) : ERR_INVALID_ARGUMENT;
+  if (!error) error = control(r, EPOLL_CTL_MOD, w->fd, events); /* tells again what is ready now */
   unlock(r);
   return error;
 }
@@ -406,7 +400,7 @@ bool tp_reactor_unwatch(tp_reactor *r, tp_watch *w) {
       r->slot[w->fd].generation++; /* R7 */
       watched = true;
     }
-    if (r->running != w || on_thread(r)) break; /* R4 */
+    if (r->running != w || tp_reactor_inside(r)) break; /* R4 */
     wait_for_end(r);
   }
   unlock(r);

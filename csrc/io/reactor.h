@@ -35,8 +35,9 @@
  * R6  Never early: a deadline is rounded up to a tick, the clock is rounded down. At most 2 ms late
  *     when the machine is idle.
  * R7  An event carries the descriptor and the generation of its watch, never a pointer; it is
- *     delivered only if the table still has that watch. Events that the kernel had handed out when the
- *     watch was removed or changed come to nothing.
+ *     delivered only if the table still has that generation. Events that the kernel had handed out when
+ *     the watch was removed or changed come to nothing; a change makes the kernel tell anew what is
+ *     ready, so nothing is lost, and a one-shot watch is called once for each time it was armed.
  * R8  A call that was accepted runs exactly once; calls run in the order in which they were posted.
  *     CLOSED stands in the word when no more are accepted.
  * R9  Idle means blocked in epoll_wait, without a timeout if the wheel is empty.
@@ -64,7 +65,6 @@ typedef struct tp_reactor_call tp_reactor_call;
 struct tp_watch {
   void (*ready)(tp_watch *, uint32_t events);
   int fd;
-  uint32_t events;
 };
 
 struct tp_reactor_call {
@@ -75,10 +75,10 @@ struct tp_reactor_call {
 /* [any] NULL: out of memory. Starts nothing and opens nothing. */
 tp_reactor *tp_reactor_new(void);
 
-/* [any but the reactor thread, once] End the thread and wait for it: the callback that runs is
- * finished, calls already accepted are run, and nothing else. From then on timers, watches and
- * posts are refused with ERR_SHUTDOWN; timers still pending never fire, and tp_timer_stop still
- * tells true for them. */
+/* [any but the reactor thread] End the thread and wait for it: the callback that runs is finished,
+ * calls already accepted are run, and nothing else. From then on timers, watches and posts are
+ * refused with ERR_SHUTDOWN; timers still pending never fire, and tp_timer_stop still tells true for
+ * them. The first call waits; one beside it or after it does nothing. */
 void tp_reactor_stop(tp_reactor *r);
 
 /* [any but the reactor thread] Stop, then release. Nobody may use the reactor any more, nor does it
@@ -118,8 +118,9 @@ bool tp_timer_stop(tp_reactor *r, tp_timer *t);
 int tp_reactor_watch(tp_reactor *r, tp_watch *w, int fd, uint32_t events,
                      void (*ready)(tp_watch *, uint32_t events));
 
-/* [any] Change what is waited for, or arm a one-shot watch again. Events that were already on their
- * way are cut down to the new ones. ERR_INVALID_ARGUMENT: not watched. */
+/* [any] Change what is waited for, or arm a one-shot watch again. From its return on no callback begins
+ * for what was waited for before (R7). 0, or the errors of tp_reactor_watch, of which
+ * ERR_INVALID_ARGUMENT: not watched; the watch then is as it was. */
 int tp_reactor_rewatch(tp_reactor *r, tp_watch *w, uint32_t events);
 
 /* [any] Whether it was watched. When this returns its callback does not run, nor will it; as with
