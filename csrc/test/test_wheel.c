@@ -195,8 +195,9 @@ static void run_random(uint64_t seed, uint64_t now, unsigned bits, long operatio
   free(p);
 }
 
+/* Of each of four tests. */
 static long operations(void) {
-  return getenv("TP_QUICK") ? 20000 : 250000; /* each of four */
+  return getenv("TP_QUICK") ? 20000 : getenv("TP_STRESS") ? 5000000 : 250000;
 }
 
 /* --- properties ------------------------------------------------------------------------------- */
@@ -221,18 +222,40 @@ static void agrees_with_the_model_on_huge_jumps_and_far_deadlines(void **state) 
   run_random(4, 5, 63, operations());
 }
 
+/* One timer from `now` to `tick`, with others around it, so that cascades have to tell them apart. */
+static void one_deadline(pair *p, uint64_t now, uint64_t tick) {
+  tp_wheel_init(&p->wheel, now);
+  pair_insert(p, &p->timer[0], tick);
+  pair_insert(p, &p->timer[1], plus(tick, 1));
+  pair_insert(p, &p->timer[2], plus(tick, 64));
+  check_structure(p);
+  check_next(p);
+  if (tick > now) {
+    assert_int_equal(pair_advance(p, tick - 1), 0);
+    check_structure(p);
+    check_next(p);
+  }
+  assert_true(pair_advance(p, tick) >= 1); /* more at the end of time only */
+  pair_advance(p, UINT64_MAX);
+  assert_int_equal(p->model.count, 0);
+}
+
+/* From and to both sides of every border between slots, levels and epochs. */
 static void fires_at_its_tick_and_not_one_tick_earlier(void **state) {
   (void)state;
-  for (unsigned bit = 0; bit < 64; bit++) {
-    for (int off = -1; off <= 1; off++) {
-      pair *p = pair_new(1, 77);
-      uint64_t tick = plus(77, (1ull << bit) + (uint64_t)(int64_t)off);
-      pair_insert(p, &p->timer[0], tick);
-      if (tick > 77) assert_int_equal(pair_advance(p, tick - 1), 0);
-      assert_int_equal(pair_advance(p, tick), 1);
-      free(p);
+  pair *p = pair_new(1, 0);
+  for (unsigned from = 0; from < 64; from += getenv("TP_QUICK") ? 6 : 1) {
+    for (uint64_t before = 0; before < 3; before++) {
+      uint64_t now = (1ull << from) + 1 - before;
+      for (unsigned bit = 0; bit < 64; bit++) {
+        for (uint64_t below = 0; below < 3; below++) {
+          one_deadline(p, now, plus(now, (1ull << bit) + 1 - below)); /* a distance */
+          one_deadline(p, now, (1ull << bit) + 1 - below);            /* a number, or in the past */
+        }
+      }
     }
   }
+  free(p);
 }
 
 static void a_deadline_in_the_past_expires_at_the_next_advance(void **state) {
@@ -312,6 +335,52 @@ static void an_expired_timer_can_be_removed_from_the_list_given_out(void **state
   free(p);
 }
 
+/* What a reactor does when a timer that is due is stopped, or moved, before it is called. */
+static void an_expired_timer_can_be_inserted_again_before_the_others_are_called(void **state) {
+  (void)state;
+  pair *p = pair_new(1, 0);
+  for (int i = 0; i < 3; i++) tp_wheel_insert(&p->wheel, &p->timer[i], 10);
+  tp_timer_link out;
+  tp_timer_list_init(&out);
+  tp_wheel_advance(&p->wheel, 10, &out);
+  tp_wheel_remove(&p->wheel, &p->timer[0]);
+  tp_wheel_insert(&p->wheel, &p->timer[0], 11); /* to later */
+  tp_wheel_remove(&p->wheel, &p->timer[1]);
+  tp_wheel_insert(&p->wheel, &p->timer[1], 3); /* to the past */
+  assert_int_equal(list_length(&out), 1);
+  assert_true(tp_wheel_next(&p->wheel) == 10);
+  tp_wheel_advance(&p->wheel, 11, &out); /* behind those that still wait there */
+  tp_timer *expected[] = {&p->timer[2], &p->timer[1], &p->timer[0]};
+  for (int i = 0; i < 3; i++) {
+    assert_ptr_equal(tp_timer_list_first(&out), expected[i]);
+    tp_wheel_remove(&p->wheel, expected[i]);
+  }
+  assert_null(tp_timer_list_first(&out));
+  check_structure(p);
+  free(p);
+}
+
+/* Removing the last timer of a slot must clear its bit, and only its bit (W3). */
+static void removing_leaves_no_trace(void **state) {
+  (void)state;
+  pair *p = pair_new(1, 0);
+  for (unsigned bit = 0; bit < 40; bit++) {
+    tp_timer *first = &p->timer[2 * bit], *second = &p->timer[2 * bit + 1];
+    pair_insert(p, first, 1ull << bit);
+    pair_insert(p, second, 1ull << bit);
+  }
+  for (unsigned bit = 0; bit < 40; bit++) {
+    for (unsigned i = 0; i < 2; i++) {
+      tp_wheel_remove(&p->wheel, &p->timer[2 * bit + i]);
+      model_delete(&p->model, 0, 1);
+      check_structure(p);
+      check_next(p);
+    }
+  }
+  assert_int_equal(pair_advance(p, UINT64_MAX), 0);
+  free(p);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(agrees_with_the_model_on_short_deadlines),
@@ -324,6 +393,8 @@ int main(void) {
       cmocka_unit_test(many_late_timers_come_out_sorted),
       cmocka_unit_test(a_sleeper_wakes_for_cascades_at_most),
       cmocka_unit_test(an_expired_timer_can_be_removed_from_the_list_given_out),
+      cmocka_unit_test(an_expired_timer_can_be_inserted_again_before_the_others_are_called),
+      cmocka_unit_test(removing_leaves_no_trace),
   };
   return cmocka_run_group_tests_name("wheel", tests, NULL, NULL);
 }
