@@ -1,58 +1,154 @@
-/* sleep.pml - the sleep protocol of the scheduler, checked exhaustively by Spin.
+/* sleep.pml - the sleep protocol of the scheduler, for the model checker Spin.
  *
- * Protocol: docs/SLEEP.md. What is checked, what each switch breaks, and the verdicts: README.md.
- * Run by: run.sh, which passes one configuration (CORE, ...) and at most one switch (M_...) as -D.
+ * What is modelled, what each switch breaks, and the verdicts: README.md.
+ * Run by: run.sh, which defines one configuration (CORE, ...) and the switches (M_...) of one check.
  *
  * Rules of the model
- *   R1  One step (one statement, or one atomic block) makes one access to shared memory. What an
- *       atomic block does besides is local to its process, or ghost state that no process reads.
+ *   R1  One step (a statement, or an atomic block) makes one access to shared memory. What an atomic
+ *       block does besides is local to its process, or a ghost that no process reads.
  *   R2  A plain store goes into the store buffer of its worker: pend[] (publication into its own
  *       deque or ring) and lpend[] (latch back to UNSET). Memory moves it out at any later time; a
  *       fence or a read-modify-write of the same worker moves it out first. This is x86-TSO.
  *   R3  A run may be long: hold() may block until everything else has come to rest. Then Monitor
- *       looks: work within reach of a sleeper at rest is a lost wake-up. It lets the held ones go.
- *   R4  The event counter is never compared but with == against a remembered value. So it is kept as
- *       its parity (odd) and, for each worker, whether its remembered value is still the current one
- *       (same[]): exactly an unbounded counter, without a wrap and without its states.
- *   R5  Work is a set of bits: the order of a queue plays no part in who sleeps. Each bit is one job
- *       or task; jobs are the low bits.
+ *       looks: work within reach of a blocked worker is a lost wake-up. It lets the held ones go.
+ *   R4  The event counter (JEC) is only ever compared for equality with a remembered value. So it is
+ *       kept as its parity (odd) and, for each worker, whether the value it remembers is still the
+ *       current one (same[]): an unbounded counter, without a wrap and without its states.
+ *   R5  Work is a set of bits: the order within a queue plays no part in who sleeps. Each bit is one
+ *       job or task; the low four are jobs.
+ *   R6  A search outside of round 33 finds anything that is there, or nothing.
  */
 
 /* ---------------------------------------------------------------- configurations */
 
-#if defined(CORE)
-/* 2 workers, 2 posters. F forks J, J forks K (so that a join waiter has something to help with);
- * R posts T into its runner's own ring. */
+#define JOBS 15
+
+#if defined(INJECT)
+/* 2 workers, 2 posters: injected tasks R and S. */
 #define NW 2
-#define J 1
-#define K 2
+#define R 16
+#define S 32
+#define ALL (R | S)
+#define START SEARCH(0); SEARCH(1); run Poster(R); run Poster(S)
+
+#elif defined(CORE)
+/* 2 workers, 2 posters: injected tasks F and R; F forks job J. */
+#define NW 2
 #define F 16
 #define R 32
+#define J 1
+#define KIDS(x) ((x) == F -> J : 0)
+#define ALL (F | R | J)
+#define START SEARCH(0); SEARCH(1); run Poster(F); run Poster(R)
+
+#elif defined(RING)
+/* 2 workers, 2 posters: injected tasks R and S; R posts T into its runner's ring. */
+#define NW 2
+#define R 16
+#define S 32
 #define T 64
-#define JOBS (J | K)
-#define KIDS(it) ((it) == F -> J : ((it) == J -> K : 0))
-#define RING(it) 0
-#define INJECT0 F
-#define INJECT1 R
-#define ALL (J | K | F | R)
+#define OWN(x) ((x) == R -> T : 0)
+#define RINGS
+#define ALL (R | S | T)
+#define START SEARCH(0); SEARCH(1); run Poster(R); run Poster(S)
+
+#elif defined(BATCH)
+/* 2 workers, 2 posters: injected tasks R and S. Who takes from the injector takes all of it, and posts
+ * what it does not run into its own ring. */
+#define NW 2
+#define R 16
+#define S 32
+#define RINGS
+#define ALL (R | S)
+#define START SEARCH(0); SEARCH(1); run Poster(R); run Poster(S)
+
+#elif defined(DIRECTED)
+/* 2 workers, 2 posters: one broadcasts D0 to worker 0 and D1 to worker 1, one injects R. */
+#define NW 2
+#define D0 16
+#define D1 32
+#define R 64
+#define ALL (D0 | D1 | R)
+#define START SEARCH(0); SEARCH(1); run Broadcaster(); run Poster(R)
+
+#elif defined(JOIN)
+/* 2 workers, 1 poster: begins with worker 0 running F, which forks J, and J forks K, so that who waits
+ * for J can help with K; task T is injected. */
+#define NW 2
+#define F 16
+#define T 32
+#define J 1
+#define K 2
+#define KIDS(x) ((x) == F -> J : ((x) == J -> K : 0))
+#define ALL (F | T | J | K)
+#define START started = F; run Worker(0, RUNS, F, 0, 0); SEARCH(1); run Poster(T)
+
+#elif defined(ALARM)
+/* 2 workers and the alarm: begins as JOIN, without T; a fork arms the alarm instead of waking. */
+#define NW 2
+#define F 16
+#define J 1
+#define K 2
+#define KIDS(x) ((x) == F -> J : ((x) == J -> K : 0))
+#define DEFERRED
+#define ALL (F | J | K)
+#define START started = F; run Worker(0, RUNS, F, 0, 0); SEARCH(1); run Alarm()
+
+#elif defined(TRIO)
+/* Begins with worker 0 blocked in the join of J, which worker 1 runs, and worker 2 asleep; one poster
+ * injects T. */
+#define NW 3
+#define F 16
+#define T 32
+#define J 1
+#define KIDS(x) 0
+#define ALL (F | T | J)
+#define START                                                                                      \
+  BLOCKED(0, J); ASLEEP(2); started = F | J;                                                       \
+  run Worker(0, WAITS, F, 0, J); run Worker(1, RUNS, J, J, 0); run Worker(2, SLEEPS, 0, 0, 0); run Poster(T)
+
+#elif defined(TEAM)
+/* Begins with workers 0 and 1 blocked in the joins of J and M, which workers 2 and 3 run; M forks L.
+ * Who is done with all that goes on to something else that does not end. */
+#define NW 4
+#define F 16
+#define G 32
+#define J 1
+#define M 2
+#define L 8
+#define KIDS(x) ((x) == M -> L : 0)
+#define RETIRES
+#define ALL (F | G | J | M | L)
+#define START                                                                                      \
+  BLOCKED(0, J); BLOCKED(1, M); started = F | G | J | M;                                           \
+  run Worker(0, WAITS, F, 0, J); run Worker(1, WAITS, G, 0, M);                                    \
+  run Worker(2, RUNS, J, J, 0); run Worker(3, RUNS, M, M, 0)
+
+#elif defined(TEAM_ALARM)
+/* As TEAM, with the alarm; J and M have forked K and L, and the alarm is armed. */
+#define NW 4
+#define F 16
+#define G 32
+#define J 1
+#define M 2
+#define K 4
+#define L 8
+#define KIDS(x) ((x) == J -> K : ((x) == M -> L : 0))
+#define RETIRES
+#define DEFERRED
+#define ALL (F | G | J | M | K | L)
+#define START                                                                                      \
+  BLOCKED(0, J); BLOCKED(1, M); started = F | G | J | M;                                           \
+  run Worker(0, WAITS, F, 0, J); run Worker(1, WAITS, G, 0, M);                                    \
+  deque[2] = K; waiter[NR(K)] = 2; deque[3] = L; waiter[NR(L)] = 3; armed = 1;                     \
+  run Worker(2, FORKED, J, J, 0); run Worker(3, FORKED, M, M, 0); run Alarm()
 #endif
 
-#ifndef NJ
-#define NJ 2
-#endif
-#ifndef KIDS
-#define KIDS(it) 0
-#endif
-#ifndef RING
-#define RING(it) 0
-#endif
-#ifndef ENDS
-#define ENDS(it) 0
-#endif
+#define SEARCH(w) run Worker(w, SEARCHES, 0, 0, 0)
 
 /* ---------------------------------------------------------------- shared memory */
 
-/* latch of a worker; of a job: all but WAITING */
+/* latch of a worker; that of a job has no WAITING */
 #define UNSET 0
 #define SLEEPY 1
 #define SLEEPING 2
@@ -66,215 +162,368 @@ bool same[NW];           /* and R4 */
 byte latch[NW];
 byte sbits, wbits; /* bitmaps: sleepers, join waiters */
 
-byte global;         /* injector and global queue */
-byte ring[NW];       /* tasks */
-byte deque[NW];      /* exposed jobs */
-byte pend[NW + 1];   /* R2; the last one belongs to the threads outside and stays empty */
-bool lpend[NW + 1];  /* R2 */
-
-byte jlatch[NJ]; /* a job's latch */
-byte waiter[NJ]; /* a job's record of who will wait for it */
-
+byte global;        /* injector and global queue */
+#ifdef RINGS
+byte ring[NW];      /* tasks */
+#endif
+#ifdef KIDS
+byte deque[NW];     /* exposed jobs; an owner's is empty when it has joined them */
+byte jlatch[4];     /* a job's latch */
+byte waiter[4];     /* a job's record of who waits for it */
+#endif
 #ifdef DIRECTED
-byte directed[NW];
+byte directed[NW];  /* tasks for this worker only */
 #endif
-#ifdef ALARM
-bool armed, timer;
+#ifdef DEFERRED
+bool armed;
 #endif
+byte pend[NW + 1];  /* R2; the last one belongs to the threads outside and stays empty */
+bool lpend[NW + 1]; /* R2 */
 
 /* ghosts */
-byte started, done; /* work */
-byte freed;         /* jobs whose frame is gone */
-byte owed;          /* wakers between swapping a SLEEPING latch and taking it off the count */
+byte started; /* work */
+byte freed;   /* jobs whose frame is gone */
+byte owed;    /* wakers between taking a latch from SLEEPING and taking it off the count */
 bool held[NW];
 
+/* the verdicts: the checker names the one that is violated */
+hidden byte lost_wakeup, bad_count, run_twice, not_run, use_after_free, bad_latch;
+#define REQUIRE(verdict, ok) verdict = !(ok); assert(!verdict)
+
 #define LOW(m) ((m) & (256 - (m)))
-#define WHO(b) ((b) >> 1)                  /* worker of a bit, up to 3 workers */
-#define IX(b) ((b) == 8 -> 3 : ((b) >> 1)) /* index of a job's bit, up to 4 jobs */
+#define NR(b) (((b) >> 1) - ((b) >> 3)) /* of one of the four lowest bits */
 #define O1 ((me + 1) % NW)
 #define O2 ((me + 2) % NW)
+#define O3 ((me + 3) % NW)
+
+#if NW == 2
+#define OTHERS(f) f(O1)
+#define EACH(f) f(0); f(1)
+#define ANY(q) (q[0] | q[1])
+#define COUNT(f) (f(0) + f(1))
+#elif NW == 3
+#define OTHERS(f) f(O1); f(O2)
+#define EACH(f) f(0); f(1); f(2)
+#define ANY(q) (q[0] | q[1] | q[2])
+#define COUNT(f) (f(0) + f(1) + f(2))
+#else
+#define OTHERS(f) f(O1); f(O2); f(O3)
+#define EACH(f) f(0); f(1); f(2); f(3)
+#define ANY(q) (q[0] | q[1] | q[2] | q[3])
+#define COUNT(f) (f(0) + f(1) + f(2) + f(3))
+#endif
 
 /* empties the store buffer of p; part of the step that names it */
+#ifdef KIDS
+#define FLUSH_JOBS(p) deque[(p) % NW] = deque[(p) % NW] | (pend[p] & JOBS)
+#else
+#define FLUSH_JOBS(p) skip
+#endif
+#ifdef RINGS
+#define FLUSH_TASKS(p) ring[(p) % NW] = ring[(p) % NW] | (pend[p] & ~JOBS)
+#else
+#define FLUSH_TASKS(p) skip
+#endif
 #define FLUSH(p)                                                                                   \
-  deque[(p) % NW] = deque[(p) % NW] | (pend[p] & JOBS);                                            \
-  ring[(p) % NW] = ring[(p) % NW] | (pend[p] & ~JOBS);                                             \
+  FLUSH_JOBS(p);                                                                                   \
+  FLUSH_TASKS(p);                                                                                  \
   pend[p] = 0;                                                                                     \
   latch[(p) % NW] = (lpend[p] -> UNSET : latch[(p) % NW]);                                         \
   lpend[p] = 0
 
-#if NW == 2
-#define FORGET same[0] = 0; same[1] = 0
-#define RINGS (ring[0] | ring[1])
-#define DEQUES (deque[0] | deque[1])
+#define FORGET(w) same[w] = 0
+#define COUNTS REQUIRE(bad_count, sleeping >= owed && sleeping - owed <= inactive && inactive <= NW)
+
+/* ---------------------------------------------------------------- waker */
+
+#ifdef M_TASK_CLAIMS_WAITER
+#define CLAIMABLE (sbits | wbits)
 #else
-#define FORGET same[0] = 0; same[1] = 0; same[2] = 0
-#define RINGS (ring[0] | ring[1] | ring[2])
-#define DEQUES (deque[0] | deque[1] | deque[2])
+#define CLAIMABLE sbits
 #endif
 
-/* S1, and the bound on the counts: sleeping counts who is registered, and who is owed a decrement */
-#define COUNTS_OK assert(sleeping >= owed && sleeping - owed <= inactive && inactive <= NW)
+/* Who swaps a latch to SET takes a sleeper off the count if the latch was SLEEPING. */
+#if defined(M_DECREMENT_BY_BITMAP)
+#define TAKES_OFF(l) (!join && (l == SLEEPING || l == WAITING))
+#elif defined(M_DECREMENT_SLEEPY)
+#define TAKES_OFF(l) (l == SLEEPING || l == SLEEPY)
+#else
+#define TAKES_OFF(l) (l == SLEEPING)
+#endif
 
-/* ---------------------------------------------------------------- waking */
+/* The swap has woken whom it was meant for: it is on its way, or has yet to make its last look. */
+#ifdef M_NO_NEXT_BIT
+#define HIT(l) 1
+#else
+#define HIT(l) (l == SLEEPY || l == SLEEPING || (l == WAITING && join))
+#endif
 
-/* Swap a worker's latch to SET. Whoever takes it from SLEEPING takes it off the count.
- * ok: an idle worker is on its way because of this, or has yet to make its last look. */
-inline set_latch(p, w) {
-  atomic {
-    FLUSH(p);
-    old = latch[w];
-    latch[w] = SET;
-    ok = (old == SLEEPING || old == SLEEPY);
-    owed = (old == SLEEPING -> owed + 1 : owed);
-  }
-  if
-  :: old == SLEEPING ->
-     atomic { assert(sleeping > 0); sleeping--; owed--; COUNTS_OK; old = 0 }
-  :: else -> old = 0
-  fi
-}
-
-/* Post n pieces of work that are published: jobs (job = 1) or tasks. The publisher's fence is the
- * caller's. One access to the counters: a CAS if the event counter is even, a load if it is odd. */
-inline post(p, n, job) {
-  atomic {
-    if
-    :: !odd -> FLUSH(p); odd = 1; FORGET
-    :: else
-    fi;
-    lack = (n + sleeping > inactive -> n + sleeping - inactive : 0);
-    wakes = (lack < sleeping -> lack : sleeping);
-    got = 0
-  }
+/* Wake `wakes` sleepers; if there is none, and it is about a job, one join waiter. Its variables:
+ *   wakes  sleepers yet to be claimed        v     1 + the claimed worker, whose latch comes next
+ *   lack   no idle worker is there for it    join  that one was claimed, or is known, as a waiter
+ *   off    a decrement comes next */
+inline wake(p, job) {
   do
-  :: wakes > 0 ->
-     atomic { /* claim a sleeper */
-       if
-       :: sbits != 0 -> FLUSH(p); v = WHO(LOW(sbits)); sbits = sbits & ~LOW(sbits)
-       :: else -> wakes = 0; break
-       fi
+  :: atomic { /* claim a sleeper */
+       !off && !v && wakes && CLAIMABLE ->
+       FLUSH(p);
+       v = 1 + NR(LOW(CLAIMABLE));
+       sbits = sbits & ~(1 << (v - 1));
+#ifdef M_TASK_CLAIMS_WAITER
+       wbits = wbits & ~(1 << (v - 1))
+#endif
      }
-     set_latch(p, v);
-     atomic { v = 0; if :: ok -> wakes--; got = 1; ok = 0 :: else fi }
-  :: else -> break
-  od;
-  if
-  :: (job) && lack > 0 && !got ->
-     do
-     :: atomic { /* claim a join waiter */
-          if
-          :: wbits != 0 -> FLUSH(p); v = WHO(LOW(wbits)); wbits = wbits & ~LOW(wbits)
-          :: else -> break
-          fi
-        }
-        atomic { /* the latch again; here a WAITING one is what was looked for */
-          FLUSH(p);
-          old = latch[v];
-          latch[v] = SET;
-          ok = (old == SLEEPING || old == SLEEPY || old == WAITING);
-          owed = (old == SLEEPING -> owed + 1 : owed);
-          v = 0
-        }
-        if
-        :: old == SLEEPING ->
-           atomic { assert(sleeping > 0); sleeping--; owed--; COUNTS_OK; old = 0 }
-        :: else -> old = 0
-        fi;
-        if
-        :: ok -> ok = 0; break
-        :: else
-        fi
-     od
-  :: else
-  fi;
-  atomic { lack = 0; got = 0 }
+#if defined(KIDS) && !defined(M_NO_WAITER_CLAIM)
+  :: atomic { /* claim a join waiter */
+       !off && !v && !(wakes && CLAIMABLE) && (job) && lack && wbits ->
+       FLUSH(p);
+       v = 1 + NR(LOW(wbits));
+       join = 1;
+       wbits = wbits & ~LOW(wbits)
+     }
+#endif
+  :: atomic { /* swap its latch */
+       !off && v ->
+       FLUSH(p);
+       off = TAKES_OFF(latch[v - 1]);
+       owed = owed + off;
+       if
+       :: HIT(latch[v - 1]) -> lack = 0; wakes = (wakes -> wakes - 1 : 0)
+       :: else /* try the next bit */
+       fi;
+       latch[v - 1] = SET;
+       v = 0;
+       join = 0
+     }
+  :: atomic { /* take it off the count, and wake it */
+       off ->
+       FLUSH(p);
+       off = 0;
+       owed--;
+#ifndef M_NO_DECREMENT
+       REQUIRE(bad_count, sleeping > 0);
+       sleeping--;
+#endif
+       COUNTS
+     }
+  :: atomic { else -> wakes = 0; lack = 0; break }
+  od
 }
 
-/* ---------------------------------------------------------------- workers */
+/* ---------------------------------------------------------------- poster */
+
+/* One access to the counters: a CAS if the event counter is even, a load if it is odd. */
+#ifdef M_NO_POSTER_ODD
+#define MAKE_ODD(p) skip
+#else
+#define MAKE_ODD(p) if :: !odd -> FLUSH(p); odd = 1; EACH(FORGET) :: else fi
+#endif
+
+/* A piece of work is published: a job (job != 0) or a task. The fence is the caller's. */
+inline post(p, job) {
+  atomic {
+    MAKE_ODD(p);
+    lack = (1 + sleeping > inactive);
+    wakes = (lack && sleeping)
+  }
+  wake(p, job)
+}
+
+/* A worker publishes by a plain store; the fence is between it and what is read next. */
+#define BUFFER(x) pend[me] = pend[me] | (x)
+#ifdef M_NO_POST_FENCE
+#define FENCE skip
+#else
+#define FENCE atomic { FLUSH(me) }
+#endif
+
+/* ---------------------------------------------------------------- worker */
 
 inline start(x) {
-  assert(!(started & (x)));
+  REQUIRE(run_twice, !(started & (x)));
   started = started | (x)
 }
 
 /* R3 */
 inline hold() {
+  atomic {
+    if
+    :: skip
+    :: held[me] = 1; !held[me]
+    fi
+  }
+}
+
+/* Latch back to UNSET: a plain store. */
+#define RESET lpend[me] = 1
+
+/* Options of a search (R6): each is one read-modify-write on one queue. */
+#ifdef KIDS
+#define TAKE_JOB(o) :: deque[o] != 0 -> FLUSH(me); it = LOW(deque[o]); deque[o] = deque[o] & ~it; comp = it
+#define HELP_JOB(o) :: deque[o] != 0 -> FLUSH(me); h = LOW(deque[o]); deque[o] = deque[o] & ~h
+#else
+#define TAKE_JOB(o)
+#endif
+#ifdef RINGS
+#define TAKE_RING(o) :: ring[o] != 0 -> FLUSH(me); it = LOW(ring[o]); ring[o] = ring[o] & ~it
+#else
+#define TAKE_RING(o)
+#endif
+#ifdef BATCH
+#define TAKE_GLOBAL                                                                                \
+  :: global != 0 -> FLUSH(me); it = LOW(global); rest = global & ~it; global = 0
+#else
+#define TAKE_GLOBAL :: global != 0 -> FLUSH(me); it = LOW(global); global = global & ~it
+#endif
+#ifdef DIRECTED
+#define TAKE_DIRECTED                                                                              \
+  :: directed[me] != 0 -> FLUSH(me); it = LOW(directed[me]); directed[me] = directed[me] & ~it
+#else
+#define TAKE_DIRECTED
+#endif
+#if NW == 2
+#define TAKE_OTHERS TAKE_JOB(O1) TAKE_RING(O1)
+#elif NW == 3
+#define TAKE_OTHERS TAKE_JOB(O1) TAKE_RING(O1) TAKE_JOB(O2) TAKE_RING(O2)
+#else
+#define TAKE_OTHERS TAKE_JOB(O1) TAKE_RING(O1) TAKE_JOB(O2) TAKE_RING(O2) TAKE_JOB(O3) TAKE_RING(O3)
+#endif
+#define TAKE TAKE_GLOBAL TAKE_DIRECTED TAKE_RING(me) TAKE_OTHERS
+
+/* Round 33, one place at a time. */
+#define TRY(take) atomic { if take; same[me] = 0; goto found :: else fi }
+#ifdef KIDS
+#define TRY_JOB(o) TRY(TAKE_JOB(o))
+#else
+#define TRY_JOB(o) skip
+#endif
+#ifdef RINGS
+#define TRY_RING(o) TRY(TAKE_RING(o))
+#else
+#define TRY_RING(o) skip
+#endif
+inline round33() {
+#if defined(DIRECTED) && !defined(M_NO_DIRECTED_33)
+  TRY(TAKE_DIRECTED);
+#endif
+#ifdef RINGS
+  TRY_RING(me);
+  OTHERS(TRY_RING);
+#endif
+#ifdef KIDS
+  OTHERS(TRY_JOB);
+#endif
+  TRY(TAKE_GLOBAL)
+}
+
+/* Is there more? If so, wake one. need: 1 tasks, 2 jobs. */
+#define LOOK(q, kind) atomic { if :: q != 0 -> need = need | kind :: else fi }
+#define LOOK_JOBS(o) LOOK(deque[o], 2)
+#define LOOK_RING(o) LOOK(ring[o], 1)
+inline look_for_more() {
+#ifdef RINGS
+  LOOK_RING(me);
+  OTHERS(LOOK_RING);
+#endif
+#ifdef KIDS
+  OTHERS(LOOK_JOBS);
+#endif
+  LOOK(global, 1)
+}
+inline look_for_jobs() {
+  OTHERS(LOOK_JOBS)
+}
+inline wake_for_more(p) {
   if
-  :: skip
-  :: atomic { held[me] = 1; !held[me] }
+  :: need -> post(p, need & 2); need = 0
+  :: else
   fi
 }
 
+#ifdef KIDS
 /* A stolen job is done: read the waiter's number, swap the job's latch, wake the waiter. */
+#define READ_WAITER(x) REQUIRE(use_after_free, !(freed & (x))); v = 1 + waiter[NR(x)]
 inline complete(x) {
-  atomic { assert(!(freed & (x))); v = waiter[IX(x)] }
-  atomic {
-    assert(!(freed & (x)));
-    FLUSH(me);
-    old = jlatch[IX(x)];
-    jlatch[IX(x)] = SET;
-    done = done | (x)
-  }
-  if
-  :: old == SLEEPING -> set_latch(me, v); ok = 0
-  :: else -> old = 0
-  fi;
-  v = 0
-}
-
-/* What a worker may find outside of round 33: anything that is there, or nothing (R3 of the text:
- * rounds 0..31 are "searched and found nothing at least once"). Options of an if. */
-#define STEAL_ONE(o)                                                                               \
-  :: deque[o] != 0 -> FLUSH(me); it = LOW(deque[o]); deque[o] = deque[o] & ~it; comp = it          \
-  :: ring[o] != 0 -> FLUSH(me); it = LOW(ring[o]); ring[o] = ring[o] & ~it
-#if NW == 2
-#define STEAL STEAL_ONE(O1)
-#else
-#define STEAL STEAL_ONE(O1) STEAL_ONE(O2)
+#ifndef M_READ_WAITER_LATE
+  atomic { READ_WAITER(x) }
 #endif
-#define TAKE                                                                                       \
-  :: global != 0 -> FLUSH(me); it = LOW(global); global = global & ~it                             \
-  :: ring[me] != 0 -> FLUSH(me); it = LOW(ring[me]); ring[me] = ring[me] & ~it                     \
-  STEAL
-
-/* One place of round 33. */
-inline try_tasks(q) {
   atomic {
+    REQUIRE(use_after_free, !(freed & (x)));
+    FLUSH(me);
+    join = (jlatch[NR(x)] == SLEEPING);
+#ifndef M_READ_WAITER_LATE
+    v = (join -> v : 0);
+#endif
+    jlatch[NR(x)] = SET
+  }
+#ifdef M_READ_WAITER_LATE
+  if
+  :: atomic { join -> READ_WAITER(x) }
+  :: else
+  fi;
+#endif
+  wake(me, 0)
+}
+#endif
+
+/* A fork tells that its job is exposed. */
+#ifdef DEFERRED
+inline expose() {
+  if
+  :: armed
+  :: else -> atomic { FLUSH(me); armed = 1 }
+  fi
+}
+#else
+#define expose() post(me, 1)
+#endif
+
+#define SEARCHES 0
+#define RUNS 1
+#define FORKED 2
+#define SLEEPS 3
+#define WAITS 4
+
+/* at: where it is at the beginning; first: what it runs then; stolen: that, if it is a stolen job;
+ * awaited: the job it is blocked for. */
+proctype Worker(byte me, at, first, stolen, awaited) {
+  byte it = first;     /* what it runs */
+  byte comp = stolen;  /* the stolen job that is done when it is */
+  byte rest;           /* of a batch: what it does not run */
+  byte todo;           /* forked, not yet joined */
+  byte j = awaited, h; /* the job it waits for; the job it helps with meanwhile */
+  byte need;
+  bool idle;           /* in the inactive count */
+  bool claimed;        /* a join waiter whose bit somebody took */
+  bool early;
+  byte v;
+  bool lack, wakes, join, off;
+
+  atomic {
+    first = 0; stolen = 0; awaited = 0;
     if
-    :: q != 0 -> FLUSH(me); it = LOW(q); q = q & ~it; goto found
-    :: else
+    :: at == SEARCHES -> skip
+    :: at == RUNS -> at = 0; goto fork
+    :: at == SLEEPS -> at = 0; idle = 1; goto end_sleeping
+#ifdef KIDS
+    :: at == FORKED -> at = 0; todo = KIDS(it); goto forked
+    :: at == WAITS -> at = 0; goto blocked
+#endif
     fi
   }
-}
-inline try_jobs(q) {
+
+again: /* an active worker's search: it is not counted, so nobody relies on it */
   atomic {
     if
-    :: q != 0 -> FLUSH(me); it = LOW(q); q = q & ~it; comp = it; goto found
-    :: else
-    fi
-  }
-}
-
-proctype Worker(byte me; byte first) {
-  byte it;        /* what it runs */
-  byte comp;      /* the stolen job that is done when it is */
-  byte todo;      /* forked, not yet joined */
-  byte j, h;      /* the job it waits for; the job it helps with meanwhile */
-  byte need;      /* of the finder: 1 more tasks, 2 more jobs */
-  bool idle;      /* in the inactive count */
-  bool claimed;   /* a join waiter whose bit somebody took */
-  byte old, v, lack, wakes;
-  bool ok, got;
-
-again:
-  /* a search that is not counted */
-  atomic {
-    if
+#ifdef RETIRES
+    :: goto end_retired
+#else
     TAKE
-    :: FLUSH(me); inactive++; COUNTS_OK; idle = 1; goto rounds
+    :: FLUSH(me); inactive++; COUNTS; idle = 1; goto rounds
+#endif
     fi
   }
-  goto runs;
+  goto found;
 
 rounds: /* step 1: rounds 0..31 */
   atomic {
@@ -285,56 +534,96 @@ rounds: /* step 1: rounds 0..31 */
   }
   goto found;
 
-announce: /* step 2: round 32 */
-  atomic {
+announce:
+#ifdef M_NO_ANNOUNCE_FENCE
+  round33();
+#endif
+  atomic { /* step 2: round 32 */
     if
-    :: odd -> FLUSH(me); odd = 0; FORGET
+#if defined(M_SEEDS_JEC)
+    :: !odd -> FLUSH(me); odd = 1; EACH(FORGET)
     :: else
+#elif defined(M_NO_ANNOUNCE)
+    :: skip
+#else
+    :: odd -> FLUSH(me); odd = 0; EACH(FORGET)
+    :: else
+#endif
     fi;
     same[me] = 1
   }
-
-  /* step 3: round 33 */
-  try_tasks(ring[me]);
-  try_jobs(deque[O1]);
-  try_tasks(ring[O1]);
-#if NW > 2
-  try_jobs(deque[O2]);
-  try_tasks(ring[O2]);
+#if !defined(M_NO_ANNOUNCE_FENCE) && !defined(M_NO_ROUND33)
+  round33(); /* step 3: round 33 */
 #endif
-  try_tasks(global);
 
+#ifdef M_LOOK6_BEFORE_4
+  atomic { early = (directed[me] != 0) }
+#endif
   /* step 4 */
   atomic {
     FLUSH(me);
     if
     :: latch[me] == UNSET -> latch[me] = SLEEPY
-    :: else -> assert(latch[me] == SET); latch[me] = UNSET; goto announce /* SET late */
+    :: else -> /* SET late: reset, search once more */
+       REQUIRE(bad_latch, latch[me] == SET);
+#ifdef M_SET_LATE_IGNORED
+       latch[me] = SLEEPY
+#else
+       latch[me] = UNSET; same[me] = 0; goto announce
+#endif
     fi
   }
+#ifndef M_BIT_AFTER_COUNT
   atomic { FLUSH(me); sbits = sbits | (1 << me) }
+#endif
 
+#ifdef M_NO_FENCE6
+  atomic { if :: early = 1; need = global :: skip fi }
+#endif
   /* step 5 */
   atomic {
     FLUSH(me);
     if
-    :: same[me] -> sleeping++; COUNTS_OK; same[me] = 0
-    :: else -> goto undo4
+#ifdef M_NO_JEC_CHECK
+    :: sleeping++; COUNTS; same[me] = 0
+#else
+    :: same[me] -> sleeping++; COUNTS; same[me] = 0
+    :: else -> need = 0; early = 0; goto undo4
+#endif
     fi
   }
+#ifdef M_BIT_AFTER_COUNT
+  atomic { FLUSH(me); sbits = sbits | (1 << me) }
+#endif
 
-  /* step 6 */
-  if
-  :: global != 0 -> goto undo5
-  :: else
-  fi;
+  /* step 6; its fence is the read-modify-write before it */
+#if defined(M_NO_FENCE6)
+  atomic {
+    if
+    :: !early && global -> goto undo5
+    :: early && need -> early = 0; need = 0; goto undo5
+    :: else -> early = 0
+    fi
+  }
+#elif !defined(M_NO_STEP6)
+  atomic { if :: global -> goto undo5 :: else fi }
+#endif
+#if defined(M_LOOK6_BEFORE_4)
+  atomic { if :: early -> early = 0; goto undo5 :: else fi }
+#elif defined(DIRECTED) && !defined(M_NO_DIRECTED_6)
+  atomic { if :: directed[me] -> goto undo5 :: else fi }
+#endif
 
   /* step 7 */
   atomic {
     FLUSH(me);
     if
+#ifdef M_STEP7_STORE
+    :: latch[me] = SLEEPING
+#else
     :: latch[me] == SLEEPY -> latch[me] = SLEEPING
     :: else -> goto undo5
+#endif
     fi
   }
 
@@ -342,238 +631,340 @@ announce: /* step 2: round 32 */
 end_sleeping:
   latch[me] != SLEEPING;
   atomic { FLUSH(me); sbits = sbits & ~(1 << me) }
-  lpend[me] = 1; /* latch UNSET: a plain store */
+#ifdef M_DOUBLE_DECREMENT
+  atomic { FLUSH(me); REQUIRE(bad_count, sleeping > 0); sleeping--; COUNTS }
+#endif
+  RESET;
   goto rounds;
 
 undo5:
-  atomic { FLUSH(me); assert(sleeping > 0); sleeping--; COUNTS_OK }
+  atomic { FLUSH(me); REQUIRE(bad_count, sleeping > 0); sleeping--; COUNTS }
   atomic { FLUSH(me); sbits = sbits & ~(1 << me) }
-  lpend[me] = 1;
+  RESET;
   goto rounds;
 undo4:
   atomic { FLUSH(me); sbits = sbits & ~(1 << me) }
-  lpend[me] = 1;
+  RESET;
   goto announce;
 
-found:
-  same[me] = 0;
-  /* the finder's rule: off the count, then look for more, wake one, and only then run */
+found: /* the finder's rule: off the count, then look for more, wake one, and only then run */
+#ifdef BATCH
   if
-  :: idle ->
-     atomic { FLUSH(me); inactive--; COUNTS_OK; idle = 0 }
-     if :: ring[me] != 0 -> need = need | 1 :: else fi;
-     if :: deque[O1] != 0 -> need = need | 2 :: else fi;
-     if :: ring[O1] != 0 -> need = need | 1 :: else fi;
-#if NW > 2
-     if :: deque[O2] != 0 -> need = need | 2 :: else fi;
-     if :: ring[O2] != 0 -> need = need | 1 :: else fi;
+  :: atomic { rest -> BUFFER(rest); rest = 0 }
+     FENCE;
+#ifndef M_NO_BATCH_POST
+     post(me, 0)
 #endif
-     if :: global != 0 -> need = need | 1 :: else fi;
-     if
-     :: need -> post(me, 1, need & 2); need = 0
-     :: else
-     fi
+  :: else
+  fi;
+#endif
+  if
+#ifdef M_FINDER_LOOKS_FIRST
+  :: idle ->
+     look_for_more();
+     atomic { FLUSH(me); inactive--; COUNTS; idle = 0 }
+     wake_for_more(me)
+#else
+  :: atomic {
+       idle ->
+       FLUSH(me); inactive--; COUNTS;
+#ifndef M_FINDER_LATE
+       idle = 0
+#endif
+     }
+#if !defined(M_NO_FINDER) && !defined(M_FINDER_LATE)
+     look_for_more();
+     wake_for_more(me)
+#endif
+#endif
   :: else
   fi;
 
-runs:
-  start(it);
-  /* fork: expose, fence, post */
-  todo = KIDS(it);
+  /* run */
+  atomic { start(it) }
+fork:
+#ifdef KIDS
   if
-  :: todo ->
-     atomic { waiter[IX(todo)] = me; jlatch[IX(todo)] = UNSET }
-     atomic { assert(!pend[me] && !lpend[me]); pend[me] = todo }
-     atomic { FLUSH(me) }
-     post(me, 1, 1)
+  :: atomic {
+       KIDS(it) ->
+       todo = KIDS(it);
+       waiter[NR(todo)] = me;
+       jlatch[NR(todo)] = UNSET;
+       BUFFER(todo)
+     }
+     FENCE;
+     expose()
   :: else
   fi;
+#endif
+#ifdef OWN
   if
-  :: RING(it) ->
-     atomic { assert(!pend[me] && !lpend[me]); pend[me] = RING(it) }
-     atomic { FLUSH(me) }
-     post(me, 1, 0)
+  :: atomic { OWN(it) -> BUFFER(OWN(it)) }
+     FENCE;
+     post(me, 0)
   :: else
   fi;
+#endif
+forked:
   hold();
+#ifdef M_FINDER_LATE
+  if
+  :: idle -> idle = 0; look_for_more(); wake_for_more(me)
+  :: else
+  fi;
+#endif
 
+#ifdef KIDS
   /* join */
   if
-  :: todo ->
-     atomic {
+  :: atomic {
+       todo ->
        FLUSH(me);
        if
-       :: deque[me] & todo -> /* nobody stole it: it is now this worker's to run, in place of it */
+       :: deque[me] & todo -> /* nobody stole it: it is this worker's to run, as the rest of it */
           deque[me] = deque[me] & ~todo;
-          done = (it != comp -> done | it : done);
+          start(todo);
           it = todo;
           todo = 0;
-          goto runs
+          goto fork
        :: else -> j = todo; todo = 0
        fi
      }
   :: else -> goto finish
   fi;
 
-wait: /* a join waiter: runs jobs only, until jlatch[j] is SET */
-  if
-  :: jlatch[IX(j)] == SET -> goto leave
-  :: else
-  fi;
-  atomic { /* helps, if it finds a job */
+wait: /* the join wait (4.2): runs jobs only, until the job's latch is SET */
+  atomic { if :: jlatch[NR(j)] == SET -> goto leave :: else fi }
+  atomic {
     if
-    :: deque[O1] != 0 -> FLUSH(me); h = LOW(deque[O1]); deque[O1] = deque[O1] & ~h; goto help
-#if NW > 2
-    :: deque[O2] != 0 -> FLUSH(me); h = LOW(deque[O2]); deque[O2] = deque[O2] & ~h; goto help
+#if NW == 2
+    HELP_JOB(O1)
+#elif NW == 3
+    HELP_JOB(O1) HELP_JOB(O2)
+#else
+    HELP_JOB(O1) HELP_JOB(O2) HELP_JOB(O3)
 #endif
-    :: skip
+    :: skip -> goto step1
     fi
   }
-
-  /* step 1 */
-  atomic {
-    FLUSH(me);
-    if
-    :: latch[me] == UNSET -> latch[me] = SLEEPY
-    :: else -> assert(latch[me] == SET); latch[me] = UNSET; goto wait /* SET late */
-    fi
-  }
-  atomic {
-    FLUSH(me);
-    if
-    :: jlatch[IX(j)] == UNSET -> jlatch[IX(j)] = SLEEPY
-    :: else -> goto undo1
-    fi
-  }
-  atomic { FLUSH(me); wbits = wbits | (1 << me) }
-
-  /* step 2 */
-  if :: deque[O1] != 0 -> goto undo2 :: else fi;
-#if NW > 2
-  if :: deque[O2] != 0 -> goto undo2 :: else fi;
+#ifndef M_NO_HELPER_CHAIN
+  look_for_jobs(); /* a helper is a finder: there may be a job for another waiter */
+  wake_for_more(me);
 #endif
-
-  /* step 3 */
-  atomic {
-    FLUSH(me);
-    if
-    :: jlatch[IX(j)] == SLEEPY -> jlatch[IX(j)] = SLEEPING
-    :: else -> goto undo2
-    fi
-  }
-  atomic {
-    FLUSH(me);
-    if
-    :: latch[me] == SLEEPY -> latch[me] = WAITING
-    :: else -> goto undo2
-    fi
-  }
-
-  /* step 4 */
-  latch[me] != WAITING;
-undo2:
-  atomic { FLUSH(me); claimed = (wbits & (1 << me) -> claimed : 1); wbits = wbits & ~(1 << me) }
-undo1:
-  lpend[me] = 1;
-  atomic { FLUSH(me); jlatch[IX(j)] = (jlatch[IX(j)] == SET -> SET : UNSET) }
-  goto wait;
-
-help:
+  atomic { start(h) }
   assert(!KIDS(h));
-  start(h);
   hold();
   complete(h);
   h = 0;
   goto wait;
 
-leave:
-  atomic { freed = freed | j; j = 0 }
-  if
-  :: claimed ->
-     claimed = 0;
-     if :: deque[O1] != 0 -> need = 2 :: else fi;
-#if NW > 2
-     if :: deque[O2] != 0 -> need = 2 :: else fi;
+step1:
+  atomic {
+    FLUSH(me);
+    if
+    :: latch[me] == UNSET -> latch[me] = SLEEPY
+    :: else -> /* SET late */
+       REQUIRE(bad_latch, latch[me] == SET);
+       latch[me] = UNSET;
+       goto wait
+    fi
+  }
+  atomic {
+    FLUSH(me);
+    if
+    :: jlatch[NR(j)] == UNSET -> jlatch[NR(j)] = SLEEPY
+    :: else -> goto undo1
+    fi
+  }
+#ifdef M_NO_JOIN_FENCE
+  look_for_jobs();
 #endif
-     if
-     :: need -> post(me, 1, 1); need = 0
-     :: else
-     fi
+  atomic { FLUSH(me); wbits = wbits | (1 << me) }
+
+  /* step 2 */
+#if !defined(M_NO_JOIN_FENCE) && !defined(M_NO_JOIN_LOOK)
+  look_for_jobs();
+#endif
+  if
+  :: need -> need = 0; goto undo2
   :: else
   fi;
 
+  /* step 3 */
+#ifdef M_JOIN_OWN_LATCH_FIRST
+  atomic { FLUSH(me); if :: latch[me] == SLEEPY -> latch[me] = WAITING :: else -> goto undo2 fi }
+#endif
+  atomic {
+    FLUSH(me);
+    if
+    :: jlatch[NR(j)] == SLEEPY -> jlatch[NR(j)] = SLEEPING
+    :: else -> goto undo2
+    fi
+  }
+#ifndef M_JOIN_OWN_LATCH_FIRST
+#ifdef M_JOIN_LATCH_STORE
+  atomic { FLUSH(me); latch[me] = WAITING }
+#else
+  atomic { FLUSH(me); if :: latch[me] == SLEEPY -> latch[me] = WAITING :: else -> goto undo2 fi }
+#endif
+#endif
+
+  /* step 4 */
+blocked:
+  latch[me] != WAITING;
+undo2:
+  atomic {
+    FLUSH(me);
+    claimed = (wbits & (1 << me) -> claimed : 1);
+    wbits = wbits & ~(1 << me)
+  }
+undo1:
+  RESET;
+  atomic { FLUSH(me); jlatch[NR(j)] = (jlatch[NR(j)] == SET -> SET : UNSET) }
+  goto wait;
+
+leave:
+  atomic { freed = freed | j; j = 0 }
+#ifdef M_NO_PASS_ON
+  claimed = 0;
+#else
+  if
+  :: claimed -> claimed = 0; look_for_jobs(); wake_for_more(me)
+  :: else
+  fi;
+#endif
+#if NW > 2
+  hold(); /* what follows a join may be long as well */
+#endif
+
 finish:
   if
-  :: comp -> complete(comp); atomic { done = done | it; comp = 0; it = 0 }
-  :: else -> atomic { done = done | it; it = 0 }
+  :: comp -> complete(comp); comp = 0
+  :: else
   fi;
-  goto again
+#endif
+  it = 0;
+  goto again;
+end_retired:
+  false
 }
 
 /* ---------------------------------------------------------------- the others */
 
-/* A thread outside: publishes by a read-modify-write, which is its fence. */
+/* A thread outside: publishes by a read-modify-write. */
 proctype Poster(byte what) {
-  byte old, v, lack, wakes;
-  bool ok, got;
-  global = global | what;
-  post(NW, 1, 0)
+  byte v;
+  bool lack, wakes, join, off;
+  atomic { global = global | what; what = 0 }
+  post(NW, 0)
 }
+
+#ifdef DIRECTED
+/* Broadcast: to each worker's own list, then wake exactly that worker, if its bit says it sleeps. */
+inline send(w, x) {
+  directed[w] = directed[w] | x;
+  atomic { v = (sbits & (1 << w) -> 1 + w : 0); sbits = sbits & ~(1 << w) }
+  wake(NW, 0)
+}
+proctype Broadcaster() {
+  byte v;
+  bool lack, wakes, join, off;
+  send(0, D0);
+  send(1, D1)
+}
+#endif
+
+#ifdef DEFERRED
+/* The deferred wake of a fork: clear first, then look, then wake. */
+proctype Alarm() {
+  byte v, need;
+  bool lack, wakes, join, off;
+end:
+  do
+  :: armed ->
+#ifndef M_ALARM_CLEARS_LATE
+     armed = 0;
+#endif
+     EACH(LOOK_JOBS);
+#ifdef M_ALARM_CLEARS_LATE
+     armed = 0;
+#endif
+     wake_for_more(NW)
+  od
+}
+#endif
 
 /* R2 */
 proctype Memory() {
 end:
   do
-  :: atomic { (pend[0] || lpend[0]) -> FLUSH(0) }
-  :: atomic { (pend[1] || lpend[1]) -> FLUSH(1) }
+  :: atomic { pend[0] || lpend[0] -> FLUSH(0) }
+  :: atomic { pend[1] || lpend[1] -> FLUSH(1) }
 #if NW > 2
-  :: atomic { (pend[2] || lpend[2]) -> FLUSH(2) }
+  :: atomic { pend[2] || lpend[2] -> FLUSH(2) }
+#endif
+#if NW > 3
+  :: atomic { pend[3] || lpend[3] -> FLUSH(3) }
 #endif
   od
 }
 
-#define CHECK(w)                                                                                   \
-  assert(latch[w] != SLEEPING || (global | RINGS | DEQUES) == 0);                                  \
-  assert(latch[w] != WAITING || DEQUES == 0)
+#ifdef KIDS
+#define JOBS_LEFT ANY(deque)
+#else
+#define JOBS_LEFT 0
+#endif
+#ifdef RINGS
+#define TASKS_LEFT (global | ANY(ring))
+#else
+#define TASKS_LEFT global
+#endif
+#ifdef DIRECTED
+#define DIRECTED_LEFT(w) directed[w]
+#else
+#define DIRECTED_LEFT(w) 0
+#endif
+#define BLOCKS(w)                                                                                  \
+  REQUIRE(lost_wakeup, latch[w] != SLEEPING ||                                                     \
+    (TASKS_LEFT | JOBS_LEFT | DIRECTED_LEFT(w)) == 0);                                             \
+  REQUIRE(lost_wakeup, latch[w] != WAITING || JOBS_LEFT == 0)
+#define IS_ASLEEP(w) (latch[w] == SLEEPING)
+#define RELEASE(w) held[w] = 0
+
+#ifdef RETIRES
+#define SLEEPERS 0
+#else
+#define SLEEPERS NW
+#endif
 
 /* R3: everything has come to rest */
 proctype Monitor() {
   do
   :: timeout ->
      atomic {
-       CHECK(0);
-       CHECK(1);
-#if NW > 2
-       CHECK(2);
-#endif
+       EACH(BLOCKS);
+       REQUIRE(bad_count, owed == 0 && sleeping == COUNT(IS_ASLEEP));
+       REQUIRE(bad_count, inactive == sleeping);
        if
-       :: held[0] || held[1]
-#if NW > 2
-          || held[2]
-#endif
-          ->
-          held[0] = 0; held[1] = 0;
-#if NW > 2
-          held[2] = 0;
-#endif
+       :: ANY(held) -> EACH(RELEASE)
        :: else -> break
        fi
      }
   od;
-  /* nothing more will happen */
-  assert(started == ALL && done == ALL);
-  assert(sleeping == NW && inactive == NW && owed == 0);
-  assert(latch[0] == SLEEPING && latch[1] == SLEEPING);
-  assert(wbits == 0 && sbits == (1 << NW) - 1);
+  atomic { /* nothing more will happen */
+    REQUIRE(not_run, started == ALL && sleeping == SLEEPERS);
+    REQUIRE(bad_latch, wbits == 0 && sbits == (1 << SLEEPERS) - 1)
+  }
 }
+
+#define BLOCKED(w, x)                                                                              \
+  latch[w] = WAITING; wbits = wbits | (1 << w); jlatch[NR(x)] = SLEEPING; waiter[NR(x)] = w
+#define ASLEEP(w) latch[w] = SLEEPING; sbits = sbits | (1 << w); sleeping++; inactive++
 
 init {
   atomic {
     run Memory();
-    run Worker(0, 0);
-    run Worker(1, 0);
-    run Poster(INJECT0);
-    run Poster(INJECT1);
+    START;
     run Monitor()
   }
 }
