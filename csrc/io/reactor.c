@@ -202,18 +202,16 @@ static void *thread_main(void *arg) {
     int timeout = fall_asleep(r);
     int n = epoll_wait(r->epoll, ready, EVENTS_AT_ONCE, timeout);
     tp_bump(&r->turns, 1);
-    /* Awake at once, for whoever starts or posts from here on. */
-    tp_reactor_call *calls = take_calls(r, NULL);
     lock(r);
     r->sleep_tick = AWAKE;
     bool stop = state_of(r) != RUNNING;
     unlock(r);
+    tp_reactor_call *calls = take_calls(r, stop ? CLOSED : NULL); /* R8 */
     for (int i = 0; i < n; i++) deliver(r, &ready[i]);
     run_calls(calls);
     if (stop) break;
     fire_due(r);
   }
-  run_calls(take_calls(r, CLOSED)); /* R8 */
   lock(r);
   tp_store(&r->state, STOPPED,
            release); /* nobody is inside from here on, though the id be reused */

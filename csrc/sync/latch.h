@@ -18,16 +18,17 @@ enum { TP_UNSET = 0, TP_SLEEPY = 1, TP_SLEEPING = 2, TP_SET = 3 };
 
 typedef _Atomic uint32_t tp_latch;
 
-/* [W] UNSET -> SLEEPY. False: it was SET. Seq-cst: later looks for work come after it (S2). */
+/* [W] UNSET -> SLEEPY. False: it was SET, and what the setter did is acquired.
+ * Seq-cst: later looks for work come after it (S2). */
 static inline bool tp_latch_sleepy(tp_latch *l) {
   uint32_t was = TP_UNSET;
-  return tp_cas(l, &was, TP_SLEEPY, seq_cst);
+  return atomic_compare_exchange_strong(l, &was, TP_SLEEPY);
 }
 
-/* [W] SLEEPY -> SLEEPING. False: it was SET. */
+/* [W] SLEEPY -> SLEEPING. False: it was SET, and what the setter did is acquired. */
 static inline bool tp_latch_sleep(tp_latch *l) {
   uint32_t was = TP_SLEEPY;
-  return tp_cas(l, &was, TP_SLEEPING, seq_cst);
+  return atomic_compare_exchange_strong(l, &was, TP_SLEEPING);
 }
 
 /* [any] -> SET; returns what it was. Releases what the setter did; pairs with tp_latch_is_set.

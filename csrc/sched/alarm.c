@@ -1,0 +1,109 @@
+#include "sched/alarm.h"
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/thread.h"
+#include "sched/find.h"
+#include "sched/post.h"
+#include "sched/sched.h"
+
+static bool set_timer(tp_alarm *a, uint64_t ns) {
+  struct itimerspec t = {.it_value = {(time_t)(ns / TP_NS_PER_S), (long)(ns % TP_NS_PER_S)}};
+  return timerfd_settime(a->timer, 0, &t, NULL) == 0;
+}
+
+/* True: some deferral is too young to decide. Wakes for those that are not. */
+static bool look(tp_sched *s) {
+  bool young = false, wake = false;
+  uint64_t now = tp_now_ns();
+  for (unsigned i = 0; i <= s->workers; i++) {
+    tp_worker *w = &s->seats[i];
+    uint64_t since = tp_load(&w->deferral.since_ns, seq_cst); /* A1 */
+    if (since && tp_deque_any(&w->front)) {
+      if (now < since + TP_SHORT_NS) young = true;
+      else wake = true;
+    }
+    if (i < s->workers && (tp_load(&w->lifo, seq_cst) || !tp_ring_empty(&w->ring))) wake = true;
+  }
+  if (wake) tp_posted_by_alarm(s);
+  return young;
+}
+
+static void *alarm_main(void *arg) {
+  tp_sched *s = arg;
+  tp_alarm *a = &s->alarm;
+  uint64_t expirations;
+  while (read(a->timer, &expirations, sizeof expirations) > 0 && !tp_load(&a->stop, seq_cst)) {
+    tp_swap(&a->armed, 0, seq_cst); /* A1: first clear, then look */
+    if (look(s)) tp_alarm_arm(s);
+  }
+  return NULL;
+}
+
+static bool start(tp_sched *s) {
+  tp_alarm *a = &s->alarm;
+  tp_lock_acquire(&a->lock);
+  int state = tp_load(&a->state, relaxed); /* written under the lock */
+  if (state == 0) {
+    a->timer = tp_fail_now() ? -1 : timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+    if (a->timer < 0) {
+      state = -1;
+    } else if (tp_thread_start(&a->thread, "tp-alarm", -1, alarm_main, s) != 0) {
+      close(a->timer);
+      state = -1;
+    } else {
+      state = 1;
+    }
+    tp_store(&a->state, state, release); /* pairs with the acquire in tp_alarm_arm: timer is seen */
+  }
+  tp_lock_release(&a->lock);
+  return state > 0;
+}
+
+bool tp_alarm_arm(tp_sched *s) {
+  tp_alarm *a = &s->alarm;
+  if (tp_load(&a->armed, seq_cst)) return true; /* A1: it is going to look after this load */
+  int state = tp_load(&a->state, acquire);
+  if (state < 0 || (state == 0 && !start(s))) return false;
+  if (tp_swap(&a->armed, 1, seq_cst)) return true;
+  return set_timer(a, TP_ALARM_NS);
+}
+
+static _Atomic uint8_t *shorts_of(tp_sched *s, const void *root) {
+  return &s->alarm.shorts[((uintptr_t)root * 0x9e3779b97f4a7c15ull) >> 58];
+}
+
+bool tp_alarm_defer(tp_worker *w) {
+  tp_deferral *d = &w->deferral;
+  uint64_t now = tp_now_ns();
+  if (!d->began_ns) d->began_ns = now;
+  if (tp_load(shorts_of(w->sched, w->root), relaxed) < TP_SHORT_RUNS) return false; /* a hint, A2 */
+  if (now >= d->began_ns + TP_SHORT_NS) return false;
+  if (!tp_load(&d->since_ns, relaxed)) tp_store(&d->since_ns, now, seq_cst); /* A1: before `armed` */
+  if (!tp_alarm_arm(w->sched)) return false;
+  tp_bump(&w->count.wakes_deferred, 1);
+  return true;
+}
+
+void tp_alarm_root_over(tp_worker *w) {
+  tp_deferral *d = &w->deferral;
+  _Atomic uint8_t *shorts = shorts_of(w->sched, w->root);
+  uint8_t n = tp_load(shorts, relaxed); /* a lost update of a hint does no harm */
+  if (tp_now_ns() >= d->began_ns + TP_SHORT_NS) n = 0;
+  else if (n < TP_SHORT_RUNS) n++;
+  tp_store(shorts, n, relaxed);
+  d->began_ns = 0;
+  tp_store(&d->since_ns, 0, relaxed); /* late news only makes the alarm look in vain */
+}
+
+void tp_alarm_stop(tp_sched *s) {
+  tp_alarm *a = &s->alarm;
+  if (tp_load(&a->state, acquire) <= 0) return;
+  tp_store(&a->stop, true, seq_cst);
+  set_timer(a, 1);
+  pthread_join(a->thread, NULL);
+  close(a->timer);
+  tp_store(&a->state, 0, relaxed);
+}

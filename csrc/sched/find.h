@@ -1,0 +1,36 @@
+/* find.h - where a worker looks for work, in the order of docs/ARCHITECTURE.md.
+ *
+ * Depends on: sched/sched.h. Used by: sched/worker.c, sched/fork.c.
+ */
+#ifndef TP_SCHED_FIND_H
+#define TP_SCHED_FIND_H
+
+#include "sched/sched.h"
+
+/* One of them, or neither. */
+typedef struct tp_found {
+  threadpool_job *job;
+  tp_work *work;
+} tp_found;
+
+/* [W] The next thing of an active worker: its own, and the global queues. */
+bool tp_find_next(tp_worker *w, tp_found *f);
+
+/* [W] From the global queues. */
+bool tp_find_global(tp_worker *w, tp_found *f);
+
+/* [W] From the other seats, beginning at a random one. */
+bool tp_find_steal(tp_worker *w, tp_found *f);
+
+/* [W] A job of another seat, for those who may run nothing else. */
+threadpool_job *tp_find_job(tp_worker *w);
+
+/* [W] What was posted to this seat alone, oldest first; NULL: nothing. */
+tp_work *tp_take_directed(tp_worker *w);
+
+/* [any] Whether jobs, tasks could be seen anywhere. After a barrier: nothing that was posted before it and
+ * is not yet taken is missed, but what somebody is just moving. */
+bool tp_visible_jobs(tp_sched *s);
+bool tp_visible_tasks(tp_sched *s);
+
+#endif

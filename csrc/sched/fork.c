@@ -1,0 +1,130 @@
+#include "sched/fork.h"
+
+#include "base/assert.h"
+#include "base/error.h"
+#include "sched/find.h"
+#include "sched/post.h"
+
+/* Jobs of others that may lie on one stack. Beyond it a waiter only waits: the job that runs deepest is
+ * not waiting, so there is progress, and the stack stays bounded. */
+enum { HELP_MOST = 128, ROUNDS = 32 };
+
+void tp_job_done(tp_worker *waiter, tp_latch *done) {
+  /* J3: `waiter` was read before this swap; after it the job's memory is its owner's again. */
+  if (tp_latch_set(done) == TP_SLEEPING) tp_wake_join(waiter);
+}
+
+void tp_run_job(tp_worker *w, threadpool_job *job) {
+  tp_worker *owner = tp_worker_of(job->owner);
+  job->fn(&w->front, job->arg);
+  if (owner) tp_job_done(owner, &job->latch);
+}
+
+void threadpool_fork_expose(threadpool_worker *front) {
+  tp_worker *w = tp_worker_of(front);
+  TP_ASSERT(w == tp_self(), "a fork belongs to the worker of this thread");
+  unsigned n = tp_deque_expose(front, front->keep);
+  if (!n) return;
+  tp_bump(&w->count.exposed, n);
+  tp_fence(); /* S3: split before the look at the counters */
+  tp_posted_jobs(w, n, true);
+}
+
+void threadpool_fork_grow(threadpool_worker *front, threadpool_job *job) {
+  if (!tp_deque_make_room(front)) { /* out of memory: the fork becomes a call */
+    job->fn(front, job->arg);
+    tp_store(&job->latch, TP_SET, relaxed); /* nobody else knows it */
+    return;
+  }
+  tp_deque_push(front, job);
+  if (tp_load(&front->split, relaxed) - tp_load(&front->top, relaxed) < front->keep)
+    threadpool_fork_expose(front);
+}
+
+void threadpool_sync_slow(threadpool_worker *front, threadpool_job *job) {
+  tp_worker *w = tp_worker_of(front);
+  TP_ASSERT(w == tp_self(), "a sync belongs to the worker of this thread");
+  /* What lies above our job are jobs spawned in a scope since: they go first. */
+  while (!tp_latch_is_set(&job->latch)) {
+    threadpool_job *top = tp_deque_pop(front);
+    if (!top) {
+      tp_join_wait(w, &job->latch); /* it was stolen */
+      return;
+    }
+    if (top == job) {
+      job->fn(front, job->arg);
+      return;
+    }
+    tp_run_job(w, top);
+  }
+}
+
+/* Steps 1 to 4 of a join wait. It has slept, or there was a reason not to. */
+static void wait_asleep(tp_worker *w, tp_latch *done) {
+  tp_sched *s = w->sched;
+  tp_bitmap *waiters = &s->sleep.waiters;
+  if (!tp_latch_sleepy(&w->join)) { /* step 1; a late SET of an earlier wait (S7) */
+    tp_latch_reset(&w->join);
+    return;
+  }
+  if (!tp_latch_sleepy(done)) { /* it is done */
+    tp_latch_reset(&w->join);
+    return;
+  }
+  tp_bitmap_set(waiters, w->index);
+  /* Step 2, ordered by the bit's RMW: whoever exposes after this look sees the bit. */
+  bool look = (w->help_depth < HELP_MOST && tp_visible_jobs(s)) || tp_load(&w->directed, seq_cst);
+  bool slept = false;
+  /* Step 3: the job's latch first. A completer that finds SLEEPING sets our latch, in whichever state. */
+  if (!look && tp_latch_sleep(done) && tp_latch_sleep(&w->join)) {
+    tp_bump(&w->count.waited, 1);
+    tp_latch_block(&w->join, 0); /* step 4 */
+    slept = true;
+  }
+  bool claimed = !tp_bitmap_clear(waiters, w->index);
+  tp_latch_reset(&w->join);
+  uint32_t was = tp_load(done, relaxed);
+  while (was != TP_SET && !tp_cas_weak(done, &was, TP_UNSET, relaxed)) {} /* the next round acquires */
+  if (slept) tp_bump(&w->count.woken, 1);
+  /* S8: claimed to help, but leaving. */
+  if (claimed && tp_latch_is_set(done)) tp_post_pass_on(w);
+}
+
+void tp_join_wait(tp_worker *w, tp_latch *done) {
+  for (unsigned round = 0; !tp_latch_is_set(done); round++) {
+    if (tp_unlikely(tp_load(&w->directed, relaxed))) tp_run_directed(w);
+    if (w->help_depth < HELP_MOST) {
+      threadpool_job *job = tp_deque_pop(&w->front); /* spawned by what we have helped with */
+      if (!job) job = tp_find_job(w);
+      if (job) {
+        w->help_depth++;
+        tp_run_job(w, job);
+        w->help_depth--;
+        tp_bump(&w->count.executed, 1);
+        round = (unsigned)-1;
+        continue;
+      }
+    }
+    if (round < ROUNDS) {
+      for (unsigned i = 0; i < round; i++) tp_pause();
+      continue;
+    }
+    wait_asleep(w, done);
+    round = (unsigned)-1;
+  }
+}
+
+int threadpool_join(threadpool_worker *w, threadpool_fn a, void *a_arg, threadpool_fn b, void *b_arg) {
+  if (!w || w != (threadpool_worker *)tp_self()) return ERR_WRONG_THREAD;
+  if (!a || !b) return ERR_INVALID_ARGUMENT;
+  if (threadpool_enough(w)) {
+    a(w, a_arg);
+    b(w, b_arg);
+    return 0;
+  }
+  threadpool_job job;
+  threadpool_fork(w, &job, b, b_arg);
+  a(w, a_arg);
+  threadpool_sync(w, &job);
+  return 0;
+}

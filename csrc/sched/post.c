@@ -1,0 +1,142 @@
+#include "sched/post.h"
+
+#include "sched/find.h"
+
+/* Counters of a seat have one writer; those who have no seat share one set, which wakes alone touch. */
+#define COUNT(s, by, name)                                                                         \
+  do {                                                                                             \
+    if (by) tp_bump(&(by)->count.name, 1);                                                         \
+    else tp_add(&(s)->outside.name, 1, relaxed);                                                   \
+  } while (0)
+
+/* Swap the latch of a seat whose bit was claimed to SET. True: it will search now.
+ * S6: whoever moves it from SLEEPING to SET, and nobody else, takes it out of the count. */
+static bool set_idle(tp_worker *w) {
+  switch (tp_latch_set(&w->idle)) {
+  case TP_SLEEPING:
+    tp_sleep_uncommit(&w->sched->sleep);
+    tp_latch_wake(&w->idle);
+    return true;
+  case TP_SLEEPY: return true; /* it undoes its own registration */
+  default: return false;       /* it was awake already: a late SET (S7) */
+  }
+}
+
+static bool wake_sleeper(tp_sched *s) {
+  for (int i = -1; (i = tp_bitmap_claim(&s->sleep.sleepers, (unsigned)(i + 1))) >= 0;)
+    if (set_idle(&s->seats[i])) return true;
+  return false;
+}
+
+bool tp_wake_join(tp_worker *w) {
+  uint32_t was = tp_latch_set(&w->join);
+  if (was == TP_SLEEPING) tp_latch_wake(&w->join);
+  return was == TP_SLEEPING || was == TP_SLEEPY;
+}
+
+static bool wake_waiter(tp_sched *s) {
+  for (int i = -1; (i = tp_bitmap_claim(&s->sleep.waiters, (unsigned)(i + 1))) >= 0;)
+    if (tp_wake_join(&s->seats[i])) return true;
+  return false;
+}
+
+void tp_wake_seat(tp_worker *w) {
+  if (tp_bitmap_clear(&w->sched->sleep.sleepers, w->index)) set_idle(w);
+}
+
+void tp_posted(tp_sched *s, tp_worker *by, size_t n) {
+  uint64_t c = tp_sleep_posted(&s->sleep);
+  unsigned sleeping = tp_sleeping_of(c), idle = tp_idle_of(c);
+  if (tp_likely(sleeping == 0 || n <= idle)) return;
+  n -= idle;
+  if (n > sleeping) n = sleeping;
+  while (n-- > 0 && wake_sleeper(s)) COUNT(s, by, wakes_by_post);
+}
+
+void tp_posted_jobs(tp_worker *by, size_t n, bool defer) {
+  tp_sched *s = by->sched;
+  uint64_t c = tp_sleep_posted(&s->sleep);
+  unsigned idle = tp_idle_of(c);
+  if (n <= idle) return;
+  n -= idle;
+  if (tp_sleeping_of(c) > 0) {
+    if (defer && tp_alarm_defer(by)) return;
+    while (n > 0 && wake_sleeper(s)) {
+      n--;
+      tp_bump(&by->count.wakes_by_post, 1);
+    }
+  }
+  while (n > 0 && tp_bitmap_any(&s->sleep.waiters) && wake_waiter(s)) {
+    n--;
+    tp_bump(&by->count.wakes_of_waiter, 1);
+  }
+}
+
+void tp_posted_by_alarm(tp_sched *s) {
+  uint64_t c = tp_sleep_posted(&s->sleep);
+  if (tp_idle_of(c) == 0 && tp_sleeping_of(c) > 0 && wake_sleeper(s))
+    tp_add(&s->outside.wakes_by_alarm, 1, relaxed);
+}
+
+void tp_post(tp_sched *s, tp_priority p, tp_work *work) {
+  tp_queue_inject(&s->queue[p], work);
+  tp_posted(s, NULL, 1);
+}
+
+/* Into the ring, or half of the ring to the global queue. Not a barrier. Returns how many were posted. */
+static size_t push(tp_worker *w, tp_work *work) {
+  tp_chain overflow = {0};
+  tp_ring_push(&w->ring, work, &overflow);
+  if (tp_likely(!overflow.first)) return 1;
+  size_t n = overflow.length;
+  if (n > 1) tp_bump(&w->count.overflowed, 1);
+  tp_queue_append(&w->sched->queue[TP_NORMAL], &overflow);
+  return n;
+}
+
+void tp_post_last(tp_worker *w, tp_work *work) {
+  size_t n = push(w, work);
+  tp_fence(); /* S3: the publication before the look at the counters */
+  tp_posted(w->sched, w, n);
+}
+
+void tp_post_next(tp_worker *w, tp_work *work) {
+  tp_work *evicted = tp_swap(&w->lifo, work, seq_cst); /* S3; releases `work` to a thief */
+  if (evicted) {
+    tp_post_last(w, evicted);
+    return;
+  }
+  tp_sched *s = w->sched;
+  uint64_t c = tp_sleep_posted(&s->sleep);
+  if (tp_likely(tp_sleeping_of(c) == 0 || tp_idle_of(c) > 0)) return;
+  /* This worker takes it back in a moment if its tasks are short: not worth a wake (sched/alarm.h). */
+  if (w->average_ns < TP_SHORT_TASK_NS && tp_alarm_arm(s)) return;
+  if (wake_sleeper(s)) tp_bump(&w->count.wakes_by_post, 1);
+}
+
+void tp_post_to(tp_worker *target, tp_work *work) {
+  tp_work *top = tp_load(&target->directed, relaxed); /* a guess, the CAS checks it */
+  do work->next = top;
+  while (!tp_cas_weak(&target->directed, &top, work, seq_cst)); /* S3; pairs with tp_take_directed */
+  tp_wake_seat(target);
+  if (tp_bitmap_clear(&target->sched->sleep.waiters, target->index)) tp_wake_join(target);
+}
+
+void tp_post_found(tp_worker *w) {
+  tp_sched *s = w->sched;
+  uint64_t c = tp_sleep_idle_ends(&s->sleep);
+  bool others = (c >> 16 & 0xffff) > 0, waiters = tp_bitmap_any(&s->sleep.waiters);
+  if (tp_likely(!others && !waiters)) return;
+  /* S5. Not only a wake: what we have moved (half a ring, a batch) was out of sight meanwhile, so JEC has
+   * to become odd for those who are just falling asleep. */
+  bool jobs = tp_visible_jobs(s);
+  if (!jobs && !(others && tp_visible_tasks(s))) return;
+  c = tp_sleep_posted(&s->sleep);
+  if (tp_idle_of(c) > 0) return;
+  if (tp_sleeping_of(c) > 0 && wake_sleeper(s)) tp_bump(&w->count.wakes_by_finder, 1);
+  else if (jobs && wake_waiter(s)) tp_bump(&w->count.wakes_of_waiter, 1);
+}
+
+void tp_post_pass_on(tp_worker *w) {
+  if (tp_visible_jobs(w->sched)) tp_posted_jobs(w, 1, false);
+}

@@ -1,0 +1,181 @@
+/* scope.c - scopes, calls from outside, broadcast: fork-join work that is not a strict fork and sync. */
+#include "sched/scope.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "sched/fork.h"
+#include "sched/post.h"
+
+/* --- scopes. `pending` counts the spawns that have not ended, and one for the scope itself; whoever
+ * brings it to 0 sets the latch, and the home waits for the latch, not the count: so the scope's memory is
+ * there until the last user is done with it. */
+
+typedef struct spawned {
+  threadpool_job job; /* owner NULL: nobody syncs it */
+  threadpool_scope *scope;
+  threadpool_fn fn;
+  void *arg;
+} spawned;
+
+static _Atomic int64_t *pending_of(threadpool_scope *scope) {
+  return (_Atomic int64_t *)&scope->pending;
+}
+
+static tp_latch *latch_of(threadpool_scope *scope) {
+  return (tp_latch *)&scope->latch;
+}
+
+static void one_less(threadpool_scope *scope) {
+  tp_worker *home = tp_worker_of(scope->home);
+  /* Release what the spawn did to whoever brings it to 0, acquire it there. */
+  if (tp_sub(pending_of(scope), 1, acq_rel) == 1) tp_job_done(home, latch_of(scope));
+}
+
+static void run_spawned(threadpool_worker *w, void *arg) {
+  spawned *sp = arg;
+  threadpool_scope *scope = sp->scope;
+  threadpool_fn fn = sp->fn;
+  void *fn_arg = sp->arg;
+  tp_free(sp);
+  fn(w, fn_arg);
+  one_less(scope);
+}
+
+int threadpool_scope_begin(threadpool_worker *w, threadpool_scope *scope) {
+  if (!scope) return ERR_INVALID_ARGUMENT;
+  if (!w || tp_worker_of(w) != tp_self()) return ERR_WRONG_THREAD;
+  scope->home = w;
+  tp_store(pending_of(scope), 1, relaxed); /* nobody else knows it yet */
+  tp_store(latch_of(scope), TP_UNSET, relaxed);
+  return 0;
+}
+
+int threadpool_spawn(threadpool_worker *w, threadpool_scope *scope, threadpool_fn fn, void *arg) {
+  if (!scope || !fn) return ERR_INVALID_ARGUMENT;
+  tp_worker *me = tp_worker_of(w);
+  if (!w || me != tp_self() || me->sched != tp_worker_of(scope->home)->sched) return ERR_WRONG_THREAD;
+  spawned *sp = tp_alloc(sizeof *sp);
+  if (!sp || (w->bottom == w->limit && !tp_deque_make_room(w))) {
+    tp_free(sp);
+    fn(w, arg);
+    return 0;
+  }
+  *sp = (spawned){.job = {.fn = run_spawned, .arg = sp}, .scope = scope, .fn = fn, .arg = arg};
+  tp_add(pending_of(scope), 1, relaxed); /* the caller holds one, so it cannot reach 0 meanwhile */
+  tp_deque_push(w, &sp->job);
+  unsigned n = tp_deque_expose(w, INT64_MAX);
+  tp_bump(&me->count.exposed, n);
+  tp_fence(); /* S3 */
+  tp_posted_jobs(me, n, false);
+  return 0;
+}
+
+int threadpool_scope_end(threadpool_worker *w, threadpool_scope *scope) {
+  if (!scope) return ERR_INVALID_ARGUMENT;
+  if (!w || tp_worker_of(w) != tp_self() || scope->home != w) return ERR_WRONG_THREAD;
+  one_less(scope);
+  tp_worker *me = tp_worker_of(w);
+  while (!tp_latch_is_set(latch_of(scope))) {
+    threadpool_job *job = tp_deque_pop(w);
+    if (job) tp_run_job(me, job);
+    else tp_join_wait(me, latch_of(scope));
+  }
+  return 0;
+}
+
+/* --- calls from outside */
+
+typedef struct outside_call {
+  tp_work work;
+  threadpool_fn fn;
+  void *arg;
+  tp_latch done;
+} outside_call;
+
+static void run_outside_call(tp_worker *w, tp_work *work) {
+  outside_call *call = (outside_call *)work;
+  w->root = (const void *)call->fn;
+  call->fn(&w->front, call->arg);
+  /* After the swap the call's memory is gone; its address is only a name then. */
+  if (tp_latch_set(&call->done) == TP_SLEEPING) tp_latch_wake(&call->done);
+}
+
+void tp_wait_outside(tp_latch *done) {
+  if (tp_latch_sleepy(done) && tp_latch_sleep(done)) tp_latch_block(done, 0);
+}
+
+static void call_in_main_seat(tp_sched *s, threadpool_fn fn, void *arg) {
+  tp_worker *w = &s->seats[s->workers], *before = tp_self();
+  tp_set_self(w);
+  w->root = (const void *)fn;
+  fn(&w->front, arg);
+  if (tp_unlikely(w->deferral.began_ns)) tp_alarm_root_over(w);
+  tp_set_self(before);
+  tp_store(&s->main_taken, false, release); /* pairs with the swap that takes it next */
+}
+
+void tp_call(tp_sched *s, threadpool_fn fn, void *arg) {
+  tp_worker *me = tp_self();
+  if (me && me->sched == s) {
+    fn(&me->front, arg);
+    return;
+  }
+  /* Acquire what the last one in this seat has left in it. */
+  if (!tp_load(&s->main_taken, relaxed) && !tp_swap(&s->main_taken, true, acquire)) {
+    call_in_main_seat(s, fn, arg);
+    return;
+  }
+  outside_call call = {.work = {.run = run_outside_call}, .fn = fn, .arg = arg};
+  tp_post(s, TP_NORMAL, &call.work);
+  tp_wait_outside(&call.done);
+}
+
+/* --- broadcast */
+
+typedef struct broadcast broadcast;
+typedef struct broadcast_part {
+  tp_work work;
+  broadcast *all;
+} broadcast_part;
+
+struct broadcast {
+  threadpool_fn fn;
+  void *arg;
+  tp_worker *waiter; /* NULL: a thread without a seat */
+  _Atomic unsigned left;
+  tp_latch done;
+  broadcast_part part[];
+};
+
+static void broadcast_one_less(broadcast *b) {
+  tp_worker *waiter = b->waiter;
+  if (tp_sub(&b->left, 1, acq_rel) != 1) return; /* as in one_less() */
+  if (waiter) tp_job_done(waiter, &b->done);
+  else if (tp_latch_set(&b->done) == TP_SLEEPING) tp_latch_wake(&b->done);
+}
+
+static void run_broadcast(tp_worker *w, tp_work *work) {
+  broadcast *b = ((broadcast_part *)work)->all;
+  b->fn(&w->front, b->arg);
+  broadcast_one_less(b);
+}
+
+int tp_broadcast(tp_sched *s, threadpool_fn fn, void *arg) {
+  tp_worker *me = tp_self();
+  if (me && me->sched != s) me = NULL;
+  broadcast *b = tp_alloc(sizeof *b + s->workers * sizeof b->part[0]);
+  if (!b) return ERR_MALLOC_FAILED;
+  *b = (broadcast){.fn = fn, .arg = arg, .waiter = me, .left = s->workers};
+  for (unsigned i = 0; i < s->workers; i++) {
+    b->part[i] = (broadcast_part){.work = {.run = run_broadcast}, .all = b};
+    if (&s->seats[i] != me) tp_post_to(&s->seats[i], &b->part[i].work);
+  }
+  if (me && me->index < s->workers) {
+    fn(&me->front, arg);
+    broadcast_one_less(b);
+  }
+  if (me) tp_join_wait(me, &b->done);
+  else tp_wait_outside(&b->done);
+  tp_free(b);
+  return 0;
+}

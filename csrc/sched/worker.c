@@ -1,0 +1,177 @@
+/* worker.c - the loop of a thread in a seat: run what is there, search, sleep. docs/SLEEP.md 4.1. */
+#include <pthread.h>
+
+#include "base/cpus.h"
+#include "base/error.h"
+#include "sched/find.h"
+#include "sched/fork.h"
+#include "sched/post.h"
+#include "sched/sched.h"
+
+enum { ROUNDS = 32 };
+
+/* The seat of this thread. Initial-exec: one load instead of a call, also in a library that was loaded late. */
+static _Thread_local tp_worker *self __attribute__((tls_model("initial-exec")));
+
+tp_worker *tp_self(void) {
+  return self;
+}
+
+void tp_set_self(tp_worker *w) {
+  self = w;
+}
+
+/* Once in TP_BUDGET polls: the clock, and from it how often the global queue is looked at. */
+static TP_NOINLINE void maintain(tp_worker *w) {
+  uint64_t now = tp_now_ns();
+  if (w->budget_began_ns) {
+    uint64_t sample = (now - w->budget_began_ns) / TP_BUDGET;
+    w->average_ns = (9 * w->average_ns + sample) / 10;
+    uint64_t interval = TP_NS_PER_MS / (w->average_ns + 1);
+    if (interval < TP_INTERVAL_MIN) interval = TP_INTERVAL_MIN;
+    if (interval > TP_INTERVAL_MAX) interval = TP_INTERVAL_MAX;
+    w->interval = (unsigned)interval;
+  }
+  w->budget_began_ns = now;
+  w->polls = 0;
+}
+
+/* The limit on those who steal: at most half the workers (at least one) in rounds 0 to 31. */
+static bool may_search(tp_worker *w) {
+  if (w->searching) return true;
+  tp_sched *s = w->sched;
+  unsigned n = tp_load(&s->searchers, relaxed); /* a limit, not a lock: nothing is ordered by it */
+  while (n < s->searchers_most)
+    if (tp_cas_weak(&s->searchers, &n, n + 1, relaxed)) return w->searching = true;
+  return false;
+}
+
+static void stop_searching(tp_worker *w) {
+  if (w->searching) tp_sub(&w->sched->searchers, 1, relaxed);
+  w->searching = false;
+}
+
+static bool anything_own(tp_worker *w) {
+  return tp_load(&w->directed, seq_cst) || tp_load(&w->sched->stop, seq_cst);
+}
+
+/* Steps 4 to 8. False: something came, search from round 32; else it has slept, or was told to look. */
+static bool fall_asleep(tp_worker *w, uint64_t jec) {
+  tp_sched *s = w->sched;
+  tp_sleep *z = &s->sleep;
+  if (!tp_latch_sleepy(&w->idle)) { /* step 4; S7: a late SET of an earlier sleep */
+    tp_latch_reset(&w->idle);
+    return true;
+  }
+  tp_bitmap_set(&z->sleepers, w->index);
+  if (!tp_sleep_commit(z, jec)) { /* step 5 */
+    tp_bitmap_clear(&z->sleepers, w->index);
+    tp_latch_reset(&w->idle);
+    return false;
+  }
+  bool work = anything_own(w); /* step 6; ordered by the CAS of step 5 */
+  for (int p = 0; p < TP_PRIORITIES; p++) work = work || tp_queue_any(&s->queue[p]);
+  if (work || !tp_latch_sleep(&w->idle)) { /* step 7 */
+    tp_bitmap_clear(&z->sleepers, w->index);
+    tp_sleep_uncommit(z);
+    tp_latch_reset(&w->idle);
+    return true;
+  }
+  tp_bump(&w->count.parked, 1);
+  tp_latch_block(&w->idle, s->park_timeout_ms ? tp_now_ns() + s->park_timeout_ms * TP_NS_PER_MS : 0);
+  uint32_t asleep = TP_SLEEPING;
+  if (tp_cas(&w->idle, &asleep, TP_UNSET, seq_cst)) tp_sleep_uncommit(z); /* the time is up: S6 */
+  else tp_bump(&w->count.woken, 1);
+  tp_bitmap_clear(&z->sleepers, w->index); /* before the reset: a later claim is a late SET */
+  tp_latch_reset(&w->idle);
+  return true;
+}
+
+/* Idle: search, and sleep when there is nothing. False: the pool stops. */
+static TP_NOINLINE bool search(tp_worker *w, tp_found *f) {
+  tp_sched *s = w->sched;
+  w->budget_began_ns = 0;
+  w->polls = 0;
+  tp_sleep_idle_begins(&s->sleep);
+  bool found = false;
+  for (unsigned round = 0; !found; round++) {
+    if (anything_own(w)) break;
+    if (round < ROUNDS) {
+      found = tp_find_global(w, f) || (may_search(w) && tp_find_steal(w, f));
+      if (found) break;
+      if (s->idle_yield) sched_yield();
+      else
+        for (unsigned i = 0; i < round; i++) tp_pause();
+      continue;
+    }
+    stop_searching(w);
+    uint64_t jec = tp_sleep_announce(&s->sleep);             /* round 32 */
+    found = tp_find_global(w, f) || tp_find_steal(w, f);     /* round 33, without a limit */
+    if (found) break;
+    /* Seen but not taken: somebody else is just taking it, or only part of it. */
+    if (tp_visible_jobs(s) || tp_visible_tasks(s)) tp_pause();
+    else if (fall_asleep(w, jec)) round = (unsigned)-1; /* else round 32 again */
+  }
+  stop_searching(w);
+  tp_post_found(w);
+  return found || tp_load(&w->directed, seq_cst) || !tp_load(&s->stop, seq_cst);
+}
+
+void tp_run_directed(tp_worker *w) {
+  for (tp_work *work = tp_take_directed(w), *next; work; work = next) {
+    next = work->next;
+    work->run(w, work);
+  }
+}
+
+void tp_worker_run(tp_worker *w) {
+  if (w->sched->pin) {
+    int cpu = tp_cpus_nth(w->index);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    if (cpu >= 0) CPU_SET((unsigned)cpu, &one);
+    /* A wish: failing changes speed only. */
+    if (cpu >= 0) pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+  }
+  self = w;
+  for (;;) {
+    tp_found f = {0};
+    if (tp_unlikely(tp_load(&w->directed, relaxed))) tp_run_directed(w);
+    if (!tp_find_next(w, &f) && !search(w, &f)) break;
+    if (f.job) {
+      w->root = (const void *)f.job->fn;
+      tp_run_job(w, f.job);
+    } else if (f.work) {
+      f.work->run(w, f.work);
+      if (tp_unlikely(self != w)) return; /* it has left the seat */
+    } else {
+      continue;
+    }
+    tp_bump(&w->count.executed, 1);
+    if (tp_unlikely(w->deferral.began_ns)) tp_alarm_root_over(w);
+    if (tp_unlikely(++w->polls >= TP_BUDGET)) maintain(w);
+  }
+  self = NULL;
+  tp_threads_unseat(&w->sched->threads);
+}
+
+int tp_worker_leave(void) {
+  tp_worker *w = self;
+  if (!w || w->index == w->sched->workers) return ERR_WRONG_THREAD;
+  /* Forks that others hold or may still take would come back to a seat that is not ours any more. */
+  if (w->front.bottom != tp_load(&w->front.top, relaxed) || w->help_depth) return ERR_WRONG_THREAD;
+  tp_sched *s = w->sched;
+  if (w->deferral.began_ns) tp_alarm_root_over(w);
+  self = NULL;
+  /* The seat is the substitute's from here on: everything we wrote in it is released by the lock. */
+  tp_bump(&w->count.substitutes, 1);
+  int error = tp_threads_run(&s->threads, &w->sit, TP_THREAD_SEAT);
+  if (error) {
+    tp_store(&w->count.substitutes, tp_load(&w->count.substitutes, relaxed) - 1, relaxed);
+    self = w;
+    return error;
+  }
+  tp_threads_unseat(&s->threads);
+  if (s->pin) pthread_setaffinity_np(pthread_self(), sizeof s->cpus, &s->cpus);
+  return 0;
+}
