@@ -26,15 +26,19 @@ static void fib_run(threadpool_worker *w, void *arg) {
   call *c = arg;
   c->result = fib_call(w, c->n);
 }
-static int64_t fib_call(threadpool_worker *w, int n) {
-  if (n < 2) return n;
-  if (threadpool_enough(w)) return fib_call(w, n - 1) + fib_call(w, n - 2);
+/* Apart, so that the compiler inlines the common case into itself as it does without forks. */
+static __attribute__((noinline)) int64_t fib_fork(threadpool_worker *w, int n) {
   call b = {n - 2, 0};
   threadpool_job job;
   threadpool_fork(w, &job, fib_run, &b);
   int64_t a = fib_call(w, n - 1);
   threadpool_sync(w, &job);
   return a + b.result;
+}
+static int64_t fib_call(threadpool_worker *w, int n) {
+  if (n < 2) return n;
+  if (!threadpool_enough(w)) return fib_fork(w, n);
+  return fib_call(w, n - 1) + fib_call(w, n - 2);
 }
 static int64_t fib(int n) {
   call c = {n, 0};
@@ -47,16 +51,19 @@ static void tree_run(threadpool_worker *w, void *arg) {
   call *c = arg;
   c->result = tree_call(w, c->n);
 }
-static int64_t tree_call(threadpool_worker *w, int depth) {
-  BENCH_NODE(depth);
-  if (depth == 0) return 1;
-  if (threadpool_enough(w)) return 1 + tree_call(w, depth - 1) + tree_call(w, depth - 1);
+static __attribute__((noinline)) int64_t tree_fork(threadpool_worker *w, int depth) {
   call b = {depth - 1, 0};
   threadpool_job job;
   threadpool_fork(w, &job, tree_run, &b);
   int64_t a = tree_call(w, depth - 1);
   threadpool_sync(w, &job);
   return 1 + a + b.result;
+}
+static int64_t tree_call(threadpool_worker *w, int depth) {
+  BENCH_NODE(depth);
+  if (depth == 0) return 1;
+  if (!threadpool_enough(w)) return tree_fork(w, depth);
+  return 1 + tree_call(w, depth - 1) + tree_call(w, depth - 1);
 }
 static int64_t tree(int depth) {
   call c = {depth, 0};

@@ -39,11 +39,11 @@ enum { THREADPOOL_MAX_WORKERS = 1024, THREADPOOL_MAX_BLOCKING = 65536 };
 
 /* All zero means: the defaults. */
 typedef struct threadpool_options {
-  int workers;         /* worker threads; 0 = the CPUs this process may use (affinity, cgroup quota) */
-  int blocking;        /* threads beyond the workers, for what blocks; 0 = 512 */
+  int workers;  /* worker threads; 0 = the CPUs this process may use (affinity, cgroup quota) */
+  int blocking; /* threads beyond the workers, for what blocks; 0 = 512 */
   int park_timeout_ms; /* look around at least this often when idle; 0 = never, nothing is ever missed */
-  bool idle_yield;     /* give the core away between looks, before sleeping: slower to wake */
-  bool pin;            /* one CPU for each worker */
+  bool idle_yield; /* give the core away between looks, before sleeping: slower to wake */
+  bool pin;        /* one CPU for each worker */
 } threadpool_options;
 
 /* [any] Make a pool; `options` NULL = defaults; `error` may be NULL, else it gets the code.

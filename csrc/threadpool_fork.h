@@ -40,7 +40,7 @@
 
 /* So many forks wait in a deque before further ones are elided. With k the tree of forks is cut below
  * some depth^k / k! nodes: few enough to cost nothing, many enough to be stolen from. */
-#define THREADPOOL_FORKS 5
+#define THREADPOOL_FORKS 4
 
 /* A fork. Lives on the stack of the function that forks; valid until its sync has returned. */
 typedef struct threadpool_job {
@@ -52,7 +52,8 @@ typedef struct threadpool_job {
 
 typedef struct threadpool_slots {
   int64_t mask;
-  struct threadpool_slots *older; /* what it replaced: freed with the pool, a thief may still read it */
+  struct threadpool_slots
+      *older; /* what it replaced: freed with the pool, a thief may still read it */
   _Atomic(threadpool_job *) job[];
 } threadpool_slots;
 
@@ -75,7 +76,8 @@ THREADPOOL_API void threadpool_sync_slow(threadpool_worker *w, threadpool_job *j
 /* [W] Whether enough forks wait for thieves: then call directly instead of forking. */
 static inline bool threadpool_enough(threadpool_worker *w) {
   /* Relaxed: a stale top only means one fork more or less. */
-  return atomic_load_explicit(&w->top, memory_order_relaxed) + THREADPOOL_FORKS <= w->bottom;
+  return __builtin_expect(
+      atomic_load_explicit(&w->top, memory_order_relaxed) + THREADPOOL_FORKS <= w->bottom, 1);
 }
 
 /* [W] Let fn(worker, arg) be run by this or another worker, from now until threadpool_sync. */
@@ -105,10 +107,10 @@ static inline void threadpool_fork(threadpool_worker *w, threadpool_job *job, th
 static inline void threadpool_sync(threadpool_worker *w, threadpool_job *job) {
   int64_t b = w->bottom - 1;
   /* Relaxed: split and the slots are our own. */
-  if (__builtin_expect(b >= atomic_load_explicit(&w->split, memory_order_relaxed) &&
-                           atomic_load_explicit(&w->own->job[b & w->own->mask],
-                                                memory_order_relaxed) == job,
-                       1)) {
+  if (__builtin_expect(
+          b >= atomic_load_explicit(&w->split, memory_order_relaxed) &&
+              atomic_load_explicit(&w->own->job[b & w->own->mask], memory_order_relaxed) == job,
+          1)) {
     w->bottom = b;
     job->fn(w, job->arg);
     return;

@@ -112,7 +112,8 @@ int threadpool_workers(threadpool_t *pool) {
 }
 
 static void add_counters(threadpool_counters *out, const tp_counters *c) {
-#define ADD(name, text) out->name += tp_load(&c->name, relaxed); /* a recent value is what is promised */
+#define ADD(name, text)                                                                            \
+  out->name += tp_load(&c->name, relaxed); /* a recent value is what is promised */
   THREADPOOL_COUNTERS(ADD)
 #undef ADD
 }

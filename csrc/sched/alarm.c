@@ -22,8 +22,10 @@ static bool look(tp_sched *s) {
     tp_worker *w = &s->seats[i];
     uint64_t since = tp_load(&w->deferral.since_ns, seq_cst); /* A1 */
     if (since && tp_deque_any(&w->front)) {
-      if (now < since + TP_SHORT_NS) young = true;
-      else wake = true;
+      if (now < since + TP_SHORT_NS)
+        young = true;
+      else
+        wake = true;
     }
     if (i < s->workers && (tp_load(&w->lifo, seq_cst) || !tp_ring_empty(&w->ring))) wake = true;
   }
@@ -81,7 +83,8 @@ bool tp_alarm_defer(tp_worker *w) {
   if (!d->began_ns) d->began_ns = now;
   if (tp_load(shorts_of(w->sched, w->root), relaxed) < TP_SHORT_RUNS) return false; /* a hint, A2 */
   if (now >= d->began_ns + TP_SHORT_NS) return false;
-  if (!tp_load(&d->since_ns, relaxed)) tp_store(&d->since_ns, now, seq_cst); /* A1: before `armed` */
+  if (!tp_load(&d->since_ns, relaxed))
+    tp_store(&d->since_ns, now, seq_cst); /* A1: before `armed` */
   if (!tp_alarm_arm(w->sched)) return false;
   tp_bump(&w->count.wakes_deferred, 1);
   return true;
@@ -91,8 +94,10 @@ void tp_alarm_root_over(tp_worker *w) {
   tp_deferral *d = &w->deferral;
   _Atomic uint8_t *shorts = shorts_of(w->sched, w->root);
   uint8_t n = tp_load(shorts, relaxed); /* a lost update of a hint does no harm */
-  if (tp_now_ns() >= d->began_ns + TP_SHORT_NS) n = 0;
-  else if (n < TP_SHORT_RUNS) n++;
+  if (tp_now_ns() >= d->began_ns + TP_SHORT_NS)
+    n = 0;
+  else if (n < TP_SHORT_RUNS)
+    n++;
   tp_store(shorts, n, relaxed);
   d->began_ns = 0;
   tp_store(&d->since_ns, 0, relaxed); /* late news only makes the alarm look in vain */

@@ -36,15 +36,16 @@ struct tp_worker;
 
 /* Of a seat. */
 typedef struct tp_deferral {
-  _Atomic uint64_t since_ns; /* [W] writes, the alarm reads: when a wake was first left out; 0: none is */
-  uint64_t began_ns;         /* [W] when this root first wanted a wake; 0: it did not */
+  _Atomic uint64_t
+      since_ns;      /* [W] writes, the alarm reads: when a wake was first left out; 0: none is */
+  uint64_t began_ns; /* [W] when this root first wanted a wake; 0: it did not */
 } tp_deferral;
 
 typedef struct tp_alarm {
   _Atomic uint32_t armed;
   _Atomic uint8_t shorts[TP_ROOTS]; /* A2: short runs in a row, by a hash of the root's function */
   tp_lock lock;                     /* guards the start */
-  _Atomic int state;                /* 0 not started, 1 runs, -1 cannot be had: everything wakes at once */
+  _Atomic int state; /* 0 not started, 1 runs, -1 cannot be had: everything wakes at once */
   _Atomic bool stop;
   int timer;
   pthread_t thread;

@@ -45,7 +45,8 @@ bool tp_deque_make_room(threadpool_worker *w) {
   for (int64_t i = top; i < w->bottom; i++)
     tp_store(&s->job[i & s->mask], tp_load(&w->own->job[i & w->own->mask], relaxed), relaxed);
   w->own = s;
-  tp_store(&w->slots, s, release); /* pairs with the acquire in tp_deque_steal: the copies are seen */
+  tp_store(&w->slots, s,
+           release); /* pairs with the acquire in tp_deque_steal: the copies are seen */
   w->limit = top + 2 * size;
   return true;
 }
@@ -58,7 +59,8 @@ void tp_deque_push(threadpool_worker *w, threadpool_job *job) {
 
 unsigned tp_deque_expose(threadpool_worker *w, int64_t count) {
   int64_t split = tp_load(&w->split, relaxed); /* our own */
-  int64_t to = tp_load(&w->top, relaxed) + count; /* an old top exposes fewer: the next fork does the rest */
+  int64_t to =
+      tp_load(&w->top, relaxed) + count; /* an old top exposes fewer: the next fork does the rest */
   if (to > w->bottom || to < count) to = w->bottom;
   if (to <= split) return 0;
   tp_store(&w->split, to, release); /* D4; pairs with the acquire in tp_deque_steal */
@@ -68,7 +70,7 @@ unsigned tp_deque_expose(threadpool_worker *w, int64_t count) {
 threadpool_job *tp_deque_pop(threadpool_worker *w) {
   int64_t b = w->bottom - 1;
   int64_t split = tp_load(&w->split, relaxed); /* our own */
-  if (b >= split) { /* D3 */
+  if (b >= split) {                            /* D3 */
     w->bottom = b;
     return tp_load(&w->own->job[b & w->own->mask], relaxed);
   }
@@ -97,11 +99,12 @@ threadpool_job *tp_deque_pop(threadpool_worker *w) {
 }
 
 threadpool_job *tp_deque_steal(threadpool_worker *victim, bool *retry) {
-  int64_t t = tp_load(&victim->top, acquire); /* pairs with the CAS that moved it */
-  tp_fence();                                 /* see tp_deque_pop */
+  int64_t t = tp_load(&victim->top, acquire);   /* pairs with the CAS that moved it */
+  tp_fence();                                   /* see tp_deque_pop */
   int64_t s = tp_load(&victim->split, acquire); /* D4 */
   if (t >= s) return NULL;
-  threadpool_slots *slots = tp_load(&victim->slots, acquire); /* pairs with tp_deque_make_room (D5) */
+  threadpool_slots *slots =
+      tp_load(&victim->slots, acquire); /* pairs with tp_deque_make_room (D5) */
   threadpool_job *job = tp_load(&slots->job[t & slots->mask], relaxed); /* the CAS validates it */
   if (tp_cas(&victim->top, &t, t + 1, seq_cst)) return job;
   *retry = true;

@@ -25,9 +25,12 @@ static bool take_global(tp_worker *w, tp_priority p, tp_found *f) {
   }
   if (!taken) return false;
   if (taken > 1) tp_bump(&w->count.batches, 1);
-  if (p == TP_HIGH) tp_bump(&w->count.from_high, taken);
-  else if (p == TP_NORMAL) tp_bump(&w->count.from_normal, taken);
-  else tp_bump(&w->count.from_low, taken);
+  if (p == TP_HIGH)
+    tp_bump(&w->count.from_high, taken);
+  else if (p == TP_NORMAL)
+    tp_bump(&w->count.from_normal, taken);
+  else
+    tp_bump(&w->count.from_low, taken);
   return true;
 }
 
@@ -43,8 +46,8 @@ bool tp_find_global(tp_worker *w, tp_found *f) {
 }
 
 static bool take_lifo(tp_worker *from, tp_found *f) {
-  if (!tp_load(&from->lifo, relaxed)) return false;  /* only the owner fills it: empty is empty */
-  f->work = tp_swap(&from->lifo, NULL, seq_cst); /* acquires the work; pairs with tp_post_next */
+  if (!tp_load(&from->lifo, relaxed)) return false; /* only the owner fills it: empty is empty */
+  f->work = tp_swap(&from->lifo, NULL, seq_cst);    /* acquires the work; pairs with tp_post_next */
   return f->work != NULL;
 }
 
@@ -71,8 +74,10 @@ bool tp_find_next(tp_worker *w, tp_found *f) {
   if (f->job) return true;
   if (tp_queue_any(&s->queue[TP_HIGH])) {
     /* One poll in 8 goes to the worker's own work even while high-priority tasks keep coming. */
-    if (w->fetches % TP_LOW_SHARE == 1) w->fetches++;
-    else if (tp_find_global(w, f)) return true;
+    if (w->fetches % TP_LOW_SHARE == 1)
+      w->fetches++;
+    else if (tp_find_global(w, f))
+      return true;
   }
   if (w->until_global-- == 0) {
     w->until_global = w->interval;

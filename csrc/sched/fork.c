@@ -84,7 +84,8 @@ static void wait_asleep(tp_worker *w, tp_latch *done) {
   bool claimed = !tp_bitmap_clear(waiters, w->index);
   tp_latch_reset(&w->join);
   uint32_t was = tp_load(done, relaxed);
-  while (was != TP_SET && !tp_cas_weak(done, &was, TP_UNSET, relaxed)) {} /* the next round acquires */
+  while (was != TP_SET && !tp_cas_weak(done, &was, TP_UNSET, relaxed)) {
+  } /* the next round acquires */
   if (slept) tp_bump(&w->count.woken, 1);
   /* S8: claimed to help, but leaving. */
   if (claimed && tp_latch_is_set(done)) tp_post_pass_on(w);
@@ -114,7 +115,8 @@ void tp_join_wait(tp_worker *w, tp_latch *done) {
   }
 }
 
-int threadpool_join(threadpool_worker *w, threadpool_fn a, void *a_arg, threadpool_fn b, void *b_arg) {
+int threadpool_join(threadpool_worker *w, threadpool_fn a, void *a_arg, threadpool_fn b,
+                    void *b_arg) {
   if (!w || w != (threadpool_worker *)tp_self()) return ERR_WRONG_THREAD;
   if (!a || !b) return ERR_INVALID_ARGUMENT;
   if (threadpool_enough(w)) {

@@ -5,8 +5,10 @@
 /* Counters of a seat have one writer; those who have no seat share one set, which wakes alone touch. */
 #define COUNT(s, by, name)                                                                         \
   do {                                                                                             \
-    if (by) tp_bump(&(by)->count.name, 1);                                                         \
-    else tp_add(&(s)->outside.name, 1, relaxed);                                                   \
+    if (by)                                                                                        \
+      tp_bump(&(by)->count.name, 1);                                                               \
+    else                                                                                           \
+      tp_add(&(s)->outside.name, 1, relaxed);                                                      \
   } while (0)
 
 /* Swap the latch of a seat whose bit was claimed to SET. True: it will search now.
@@ -117,7 +119,8 @@ void tp_post_next(tp_worker *w, tp_work *work) {
 void tp_post_to(tp_worker *target, tp_work *work) {
   tp_work *top = tp_load(&target->directed, relaxed); /* a guess, the CAS checks it */
   do work->next = top;
-  while (!tp_cas_weak(&target->directed, &top, work, seq_cst)); /* S3; pairs with tp_take_directed */
+  while (
+      !tp_cas_weak(&target->directed, &top, work, seq_cst)); /* S3; pairs with tp_take_directed */
   tp_wake_seat(target);
   if (tp_bitmap_clear(&target->sched->sleep.waiters, target->index)) tp_wake_join(target);
 }
@@ -133,8 +136,10 @@ void tp_post_found(tp_worker *w) {
   if (!jobs && !(others && tp_visible_tasks(s))) return;
   c = tp_sleep_posted(&s->sleep);
   if (tp_idle_of(c) > 0) return;
-  if (tp_sleeping_of(c) > 0 && wake_sleeper(s)) tp_bump(&w->count.wakes_by_finder, 1);
-  else if (jobs && wake_waiter(s)) tp_bump(&w->count.wakes_of_waiter, 1);
+  if (tp_sleeping_of(c) > 0 && wake_sleeper(s))
+    tp_bump(&w->count.wakes_by_finder, 1);
+  else if (jobs && wake_waiter(s))
+    tp_bump(&w->count.wakes_of_waiter, 1);
 }
 
 void tp_post_pass_on(tp_worker *w) {

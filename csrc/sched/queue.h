@@ -29,7 +29,8 @@ typedef struct tp_queue {
 static inline void tp_queue_inject(tp_queue *q, tp_work *work) {
   tp_work *top = tp_load(&q->injected, relaxed); /* a guess, the CAS checks it */
   do work->next = top;
-  while (!tp_cas_weak(&q->injected, &top, work, seq_cst)); /* releases the work; pairs with take's swap */
+  while (!tp_cas_weak(&q->injected, &top, work,
+                      seq_cst)); /* releases the work; pairs with take's swap */
 }
 
 /* [W] Append a batch (overflow of a ring). Not a barrier: the caller posts. */

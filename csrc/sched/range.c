@@ -148,7 +148,8 @@ static void find_range(threadpool_worker *w, int64_t begin, int64_t end, void *a
     int64_t best = tp_load(&f->best, relaxed);
     if (i >= best) return;
     if (!f->match(w, i, f->arg)) continue;
-    while (i < best && !tp_cas_weak(&f->best, &best, i, relaxed)) {}
+    while (i < best && !tp_cas_weak(&f->best, &best, i, relaxed)) {
+    }
     return;
   }
 }

@@ -37,7 +37,7 @@ void tp_ring_push(tp_ring *r, tp_work *work, tp_chain *overflow) {
     TP_ASSERT(tail - steal_of(head) <= TP_RING_SLOTS, "Q1");
     if (tp_likely(tail - steal_of(head) < TP_RING_SLOTS)) {
       tp_store(&r->slot[tail & MASK], work, relaxed); /* published by the next store */
-      tp_store(&r->tail, tail + 1, release);          /* Q3; pairs with the acquire in tp_ring_steal */
+      tp_store(&r->tail, tail + 1, release); /* Q3; pairs with the acquire in tp_ring_steal */
       return;
     }
     if (steal_of(head) != real_of(head) || overflow_half(r, head, overflow)) {
@@ -54,7 +54,8 @@ tp_work *tp_ring_pop(tp_ring *r) {
   for (;;) {
     uint32_t real = real_of(head);
     if (real == tail) return NULL;
-    uint64_t next = steal_of(head) == real ? pack(real + 1, real + 1) : pack(steal_of(head), real + 1);
+    uint64_t next =
+        steal_of(head) == real ? pack(real + 1, real + 1) : pack(steal_of(head), real + 1);
     /* Relaxed: the slot was written by this thread (or handed over with the seat). */
     if (tp_likely(tp_cas(&r->head, &head, next, relaxed)))
       return tp_load(&r->slot[real & MASK], relaxed);
@@ -66,8 +67,8 @@ tp_work *tp_ring_steal(tp_ring *from, tp_ring *to, unsigned *taken) {
   uint64_t head = tp_load(&from->head, acquire);
   uint32_t n, first;
   for (;;) {
-    if (steal_of(head) != real_of(head)) return NULL;   /* Q2: one thief at a time */
-    uint32_t tail = tp_load(&from->tail, acquire);      /* Q3 */
+    if (steal_of(head) != real_of(head)) return NULL; /* Q2: one thief at a time */
+    uint32_t tail = tp_load(&from->tail, acquire);    /* Q3 */
     first = real_of(head);
     n = tail - first;
     n -= n / 2;
@@ -78,11 +79,13 @@ tp_work *tp_ring_steal(tp_ring *from, tp_ring *to, unsigned *taken) {
   }
   uint32_t tail = tp_load(&to->tail, relaxed);
   for (uint32_t i = 0; i < n; i++)
-    tp_store(&to->slot[(tail + i) & MASK], tp_load(&from->slot[(first + i) & MASK], relaxed), relaxed);
+    tp_store(&to->slot[(tail + i) & MASK], tp_load(&from->slot[(first + i) & MASK], relaxed),
+             relaxed);
   /* Q2: give the slots back. The owner may have moved `real` on meanwhile. Release: our reads of the
    * slots come before the owner's next writes to them (tp_ring_push, acquire). */
   head = pack(first, first + n);
-  while (!tp_cas_weak(&from->head, &head, pack(real_of(head), real_of(head)), release)) {}
+  while (!tp_cas_weak(&from->head, &head, pack(real_of(head), real_of(head)), release)) {
+  }
   /* The last one is for the caller to run: it is not published. */
   tp_work *work = tp_load(&to->slot[(tail + n - 1) & MASK], relaxed);
   if (n > 1) tp_store(&to->tail, tail + n - 1, release); /* Q3 */

@@ -47,7 +47,8 @@ tp_sched *tp_sched_new(const tp_sched_options *o) {
 void tp_sched_stop(tp_sched *s) {
   tp_store(&s->stop, true, seq_cst); /* seen in step 6 by whoever sets its bit after we looked */
   /* A seat without a scheduler was not reached by a creation that failed. */
-  for (unsigned i = 0; s->seats && i < s->workers && s->seats[i].sched; i++) tp_wake_seat(&s->seats[i]);
+  for (unsigned i = 0; s->seats && i < s->workers && s->seats[i].sched; i++)
+    tp_wake_seat(&s->seats[i]);
   tp_alarm_stop(s);
   tp_threads_stop(&s->threads);
 }

@@ -23,10 +23,10 @@
 typedef enum { TP_HIGH, TP_NORMAL, TP_LOW, TP_PRIORITIES } tp_priority;
 
 enum {
-  TP_BUDGET = 128,      /* polls between two looks at the clock */
-  TP_LIFO_MOST = 3,     /* tasks in a row from the LIFO slot */
-  TP_BATCH_MOST = 32,   /* tasks in a batch from the global queue */
-  TP_INTERVAL_MIN = 8,  /* polls between two looks at the global queue */
+  TP_BUDGET = 128,     /* polls between two looks at the clock */
+  TP_LIFO_MOST = 3,    /* tasks in a row from the LIFO slot */
+  TP_BATCH_MOST = 32,  /* tasks in a batch from the global queue */
+  TP_INTERVAL_MIN = 8, /* polls between two looks at the global queue */
   TP_INTERVAL_MAX = 255,
   TP_LOW_SHARE = 8, /* every so many fetches look at the low-priority queue first */
 };
@@ -43,26 +43,26 @@ struct tp_worker {
   TP_ALIGNED struct tp_sched *sched; /* constant */
   unsigned index;                    /* constant; == sched->workers: the main seat */
   bool searching;                    /* [W] counted in sched->searchers */
-  unsigned lifo_streak;              /* [W] polls from the LIFO slot since the last from elsewhere */
-  unsigned polls;                    /* [W] of this budget */
-  unsigned until_global;             /* [W] polls until the global queue is looked at */
-  unsigned interval;                 /* [W] what until_global starts with */
-  unsigned fetches;                  /* [W] from the global queue */
-  unsigned help_depth;               /* [W] jobs of others that lie on this stack */
-  uint64_t average_ns;               /* [W] EWMA of a poll */
-  uint64_t budget_began_ns;          /* [W] 0: unknown, the worker has been idle */
-  const void *root;                  /* [W] the function of what is running, for the alarm */
-  tp_rng rng;                        /* [W] */
-  void *local;                       /* [W] the task layer's */
-  tp_work sit;                       /* the loop, as work for a thread */
+  unsigned lifo_streak;     /* [W] polls from the LIFO slot since the last from elsewhere */
+  unsigned polls;           /* [W] of this budget */
+  unsigned until_global;    /* [W] polls until the global queue is looked at */
+  unsigned interval;        /* [W] what until_global starts with */
+  unsigned fetches;         /* [W] from the global queue */
+  unsigned help_depth;      /* [W] jobs of others that lie on this stack */
+  uint64_t average_ns;      /* [W] EWMA of a poll */
+  uint64_t budget_began_ns; /* [W] 0: unknown, the worker has been idle */
+  const void *root;         /* [W] the function of what is running, for the alarm */
+  tp_rng rng;               /* [W] */
+  void *local;              /* [W] the task layer's */
+  tp_work sit;              /* the loop, as work for a thread */
 
   TP_ALIGNED _Atomic(tp_work *) lifo; /* [W] fills, [any] takes */
   tp_deferral deferral;               /* sched/alarm.h */
   tp_ring ring;                       /* [W] pushes and pops, thieves take half */
 
-  TP_ALIGNED tp_latch idle;        /* idle sleep: [W] sleeps, wakers set */
-  tp_latch join;                   /* join wait: [W] sleeps, completers and posters of jobs set */
-  _Atomic(tp_work *) directed;     /* [any] pushes, [W] takes all: work for this seat alone */
+  TP_ALIGNED tp_latch idle;    /* idle sleep: [W] sleeps, wakers set */
+  tp_latch join;               /* join wait: [W] sleeps, completers and posters of jobs set */
+  _Atomic(tp_work *) directed; /* [any] pushes, [W] takes all: work for this seat alone */
 
   TP_ALIGNED tp_counters count; /* [W] writes, [any] reads */
 };

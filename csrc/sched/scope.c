@@ -53,7 +53,8 @@ int threadpool_scope_begin(threadpool_worker *w, threadpool_scope *scope) {
 int threadpool_spawn(threadpool_worker *w, threadpool_scope *scope, threadpool_fn fn, void *arg) {
   if (!scope || !fn) return ERR_INVALID_ARGUMENT;
   tp_worker *me = tp_worker_of(w);
-  if (!w || me != tp_self() || me->sched != tp_worker_of(scope->home)->sched) return ERR_WRONG_THREAD;
+  if (!w || me != tp_self() || me->sched != tp_worker_of(scope->home)->sched)
+    return ERR_WRONG_THREAD;
   spawned *sp = tp_alloc(sizeof *sp);
   if (!sp || (w->bottom == w->limit && !tp_deque_make_room(w))) {
     tp_free(sp);
@@ -77,8 +78,10 @@ int threadpool_scope_end(threadpool_worker *w, threadpool_scope *scope) {
   tp_worker *me = tp_worker_of(w);
   while (!tp_latch_is_set(latch_of(scope))) {
     threadpool_job *job = tp_deque_pop(w);
-    if (job) tp_run_job(me, job);
-    else tp_join_wait(me, latch_of(scope));
+    if (job)
+      tp_run_job(me, job);
+    else
+      tp_join_wait(me, latch_of(scope));
   }
   return 0;
 }
@@ -150,8 +153,10 @@ struct broadcast {
 static void broadcast_one_less(broadcast *b) {
   tp_worker *waiter = b->waiter;
   if (tp_sub(&b->left, 1, acq_rel) != 1) return; /* as in one_less() */
-  if (waiter) tp_job_done(waiter, &b->done);
-  else if (tp_latch_set(&b->done) == TP_SLEEPING) tp_latch_wake(&b->done);
+  if (waiter)
+    tp_job_done(waiter, &b->done);
+  else if (tp_latch_set(&b->done) == TP_SLEEPING)
+    tp_latch_wake(&b->done);
 }
 
 static void run_broadcast(tp_worker *w, tp_work *work) {
@@ -174,8 +179,10 @@ int tp_broadcast(tp_sched *s, threadpool_fn fn, void *arg) {
     fn(&me->front, arg);
     broadcast_one_less(b);
   }
-  if (me) tp_join_wait(me, &b->done);
-  else tp_wait_outside(&b->done);
+  if (me)
+    tp_join_wait(me, &b->done);
+  else
+    tp_wait_outside(&b->done);
   tp_free(b);
   return 0;
 }

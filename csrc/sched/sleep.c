@@ -12,7 +12,8 @@ int tp_sleep_init(tp_sleep *s, unsigned seats, unsigned idle) {
   if (!memory) return ERR_MALLOC_FAILED;
   s->sleepers = (tp_bitmap){words, memory};
   s->waiters = (tp_bitmap){words, memory + each};
-  tp_store(&s->counters, TP_JEC_ONE + idle * TP_INACTIVE_ONE, relaxed); /* before any thread starts */
+  tp_store(&s->counters, TP_JEC_ONE + idle * TP_INACTIVE_ONE,
+           relaxed); /* before any thread starts */
   return 0;
 }
 

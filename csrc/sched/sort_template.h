@@ -32,7 +32,8 @@ static void SORT(insertion)(TYPE *a, size_t n, void *ctx) {
 }
 
 /* Runs of any length; stable: of equals those of `a` come first. */
-static void SORT(merge_any)(const TYPE *a, size_t na, const TYPE *b, size_t nb, TYPE *out, void *ctx) {
+static void SORT(merge_any)(const TYPE *a, size_t na, const TYPE *b, size_t nb, TYPE *out,
+                            void *ctx) {
   (void)ctx;
   while (na > 0 && nb > 0) {
     bool right = LESS(*b, *a, ctx);
@@ -79,8 +80,10 @@ static void SORT(sequential)(TYPE *from, TYPE *other, size_t n, bool into_other,
   size_t half = n / 2;
   SORT(sequential)(from, other, half, !into_other, ctx);
   SORT(sequential)(from + half, other + half, n - half, !into_other, ctx);
-  if (into_other) SORT(merge_halves)(from, n, other, ctx);
-  else SORT(merge_halves)(other, n, from, ctx);
+  if (into_other)
+    SORT(merge_halves)(from, n, other, ctx);
+  else
+    SORT(merge_halves)(other, n, from, ctx);
 }
 
 /* The first element of the run for which x belongs before it: before equals (`left`), or after them. */
@@ -135,8 +138,10 @@ static void SORT(run)(threadpool_worker *w, void *arg) {
   TYPE *in = s.into_other ? s.from : s.other, *out = s.into_other ? s.other : s.from;
   SORT(merge_args) m = {in, in + half, half, s.n - half, out, s.ctx};
   /* While others are busy, merging both ends at once beats merging pieces. */
-  if (threadpool_enough(w)) SORT(merge_halves)(in, s.n, out, s.ctx);
-  else SORT(merge)(w, &m);
+  if (threadpool_enough(w))
+    SORT(merge_halves)(in, s.n, out, s.ctx);
+  else
+    SORT(merge)(w, &m);
 }
 
 #undef SORT

@@ -65,7 +65,8 @@ static void *thread_main(void *arg) {
   me->next = t->ended;
   t->ended = me;
   tp_lock_release(&t->lock);
-  tp_add(&t->gone, 1, seq_cst); /* after the last use of the lock; the record is freed after the join */
+  tp_add(&t->gone, 1,
+         seq_cst); /* after the last use of the lock; the record is freed after the join */
   tp_futex_wake(&t->gone, 1);
   return NULL;
 }
@@ -120,8 +121,10 @@ int tp_threads_run(tp_threads *t, tp_work *work, tp_thread_use use) {
   if (seat) t->seated--;
   if (use == TP_THREAD_QUEUE) {
     idle = pick_idle(t, work); /* one may have come back meanwhile */
-    if (idle) error = 0;
-    else if (t->count > t->seated) tp_chain_append(&t->queue, work), error = 0; /* T2 */
+    if (idle)
+      error = 0;
+    else if (t->count > t->seated)
+      tp_chain_append(&t->queue, work), error = 0; /* T2 */
   }
   tp_lock_release(&t->lock);
   if (idle) give(idle);
@@ -142,9 +145,12 @@ void tp_threads_stop(tp_threads *t) {
     tp_thread *idle = pick_idle(t, NULL);
     unsigned count = t->count;
     tp_lock_release(&t->lock);
-    if (idle) give(idle);
-    else if (count == 0) break;
-    else tp_futex_wait(&t->gone, gone);
+    if (idle)
+      give(idle);
+    else if (count == 0)
+      break;
+    else
+      tp_futex_wait(&t->gone, gone);
   }
   while (t->ended) {
     tp_thread *th = t->ended;

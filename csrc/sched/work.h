@@ -23,8 +23,10 @@ typedef struct tp_chain {
 
 static inline void tp_chain_append(tp_chain *c, tp_work *work) {
   work->next = NULL;
-  if (c->last) c->last->next = work;
-  else c->first = work;
+  if (c->last)
+    c->last->next = work;
+  else
+    c->first = work;
   c->last = work;
   c->length++;
 }
@@ -32,8 +34,10 @@ static inline void tp_chain_append(tp_chain *c, tp_work *work) {
 /* Empties `more`. */
 static inline void tp_chain_join(tp_chain *c, tp_chain *more) {
   if (!more->first) return;
-  if (c->last) c->last->next = more->first;
-  else c->first = more->first;
+  if (c->last)
+    c->last->next = more->first;
+  else
+    c->first = more->first;
   c->last = more->last;
   c->length += more->length;
   *more = (tp_chain){0};

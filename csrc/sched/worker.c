@@ -78,10 +78,13 @@ static bool fall_asleep(tp_worker *w, uint64_t jec) {
     return true;
   }
   tp_bump(&w->count.parked, 1);
-  tp_latch_block(&w->idle, s->park_timeout_ms ? tp_now_ns() + s->park_timeout_ms * TP_NS_PER_MS : 0);
+  tp_latch_block(&w->idle,
+                 s->park_timeout_ms ? tp_now_ns() + s->park_timeout_ms * TP_NS_PER_MS : 0);
   uint32_t asleep = TP_SLEEPING;
-  if (tp_cas(&w->idle, &asleep, TP_UNSET, seq_cst)) tp_sleep_uncommit(z); /* the time is up: S6 */
-  else tp_bump(&w->count.woken, 1);
+  if (tp_cas(&w->idle, &asleep, TP_UNSET, seq_cst))
+    tp_sleep_uncommit(z); /* the time is up: S6 */
+  else
+    tp_bump(&w->count.woken, 1);
   tp_bitmap_clear(&z->sleepers, w->index); /* before the reset: a later claim is a late SET */
   tp_latch_reset(&w->idle);
   return true;
@@ -99,18 +102,21 @@ static TP_NOINLINE bool search(tp_worker *w, tp_found *f) {
     if (round < ROUNDS) {
       found = tp_find_global(w, f) || (may_search(w) && tp_find_steal(w, f));
       if (found) break;
-      if (s->idle_yield) sched_yield();
+      if (s->idle_yield)
+        sched_yield();
       else
         for (unsigned i = 0; i < round; i++) tp_pause();
       continue;
     }
     stop_searching(w);
-    uint64_t jec = tp_sleep_announce(&s->sleep);             /* round 32 */
-    found = tp_find_global(w, f) || tp_find_steal(w, f);     /* round 33, without a limit */
+    uint64_t jec = tp_sleep_announce(&s->sleep);         /* round 32 */
+    found = tp_find_global(w, f) || tp_find_steal(w, f); /* round 33, without a limit */
     if (found) break;
     /* Seen but not taken: somebody else is just taking it, or only part of it. */
-    if (tp_visible_jobs(s) || tp_visible_tasks(s)) tp_pause();
-    else if (fall_asleep(w, jec)) round = (unsigned)-1; /* else round 32 again */
+    if (tp_visible_jobs(s) || tp_visible_tasks(s))
+      tp_pause();
+    else if (fall_asleep(w, jec))
+      round = (unsigned)-1; /* else round 32 again */
   }
   stop_searching(w);
   tp_post_found(w);
