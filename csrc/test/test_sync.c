@@ -95,6 +95,30 @@ static void a_lock_excludes_and_loses_no_waiter(void **state) {
   assert_int_equal(g.lock.word, 0);
 }
 
+static void *once_main(void *lock) {
+  tp_lock_acquire(lock);
+  tp_lock_release(lock);
+  return NULL;
+}
+
+/* Nobody comes later who would wake those forgotten. Wrong: it does not end, because one of several
+ * waiters took the lock and did not pass on that others wait. */
+static void all_waiters_get_the_lock_in_the_end(void **state) {
+  (void)state;
+  for (long round = times(100); round >= 0; round--) {
+    tp_lock l = {0};
+    pthread_t thread[THREADS];
+    tp_lock_acquire(&l);
+    for (int i = 0; i < THREADS; i++)
+      assert_int_equal(pthread_create(&thread[i], NULL, once_main, &l), 0);
+    while (tp_load(&l.word, relaxed) != 2) sched_yield();
+    nanosleep(&(struct timespec){0, 300000}, NULL); /* most of them wait in the kernel by now */
+    tp_lock_release(&l);
+    for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+    assert_int_equal(l.word, 0);
+  }
+}
+
 /* --- latch ------------------------------------------------------------------------------------ */
 
 /* Brings a latch into a state the way its owner does. */
@@ -248,6 +272,33 @@ static void two_threads_hand_over_the_turn_though_they_wake_by_themselves(void *
   play(true, times(20000));
 }
 
+static void *block_main(void *latch) {
+  if (!tp_latch_sleepy(latch) || !tp_latch_sleep(latch)) tp_add(&wrong, 1, relaxed);
+  tp_latch_block(latch, 0);
+  if (!tp_latch_is_set(latch)) tp_add(&wrong, 1, relaxed);
+  return NULL;
+}
+
+/* As by a late wake-up that was meant for an earlier sleep. Wrong: the block ends without a set. */
+static void a_wake_without_a_set_ends_no_sleep(void **state) {
+  (void)state;
+  tp_store(&wrong, 0, relaxed);
+  for (long round = times(100); round >= 0; round--) {
+    tp_latch l = 0;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, block_main, &l), 0);
+    while (tp_load(&l, relaxed) != TP_SLEEPING) sched_yield();
+    for (int i = 0; i < 10; i++) {
+      nanosleep(&(struct timespec){0, 20000}, NULL); /* so that it is in the kernel again */
+      tp_latch_wake(&l);
+    }
+    if (tp_latch_set(&l) != TP_SLEEPING) tp_add(&wrong, 1, relaxed);
+    tp_latch_wake(&l);
+    pthread_join(thread, NULL);
+  }
+  assert_int_equal(wrong, 0);
+}
+
 /* --- futex ------------------------------------------------------------------------------------ */
 
 static void a_futex_does_not_block_on_another_value(void **state) {
@@ -294,11 +345,13 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_lock_has_one_holder),
       cmocka_unit_test(a_lock_excludes_and_loses_no_waiter),
+      cmocka_unit_test(all_waiters_get_the_lock_in_the_end),
       cmocka_unit_test(a_latch_makes_the_transitions_of_its_diagram_and_no_other),
       cmocka_unit_test(a_set_between_the_last_look_and_the_sleep_keeps_the_owner_awake),
       cmocka_unit_test(a_latch_blocks_until_its_deadline_and_not_less),
       cmocka_unit_test(two_threads_hand_over_the_turn),
       cmocka_unit_test(two_threads_hand_over_the_turn_though_they_wake_by_themselves),
+      cmocka_unit_test(a_wake_without_a_set_ends_no_sleep),
       cmocka_unit_test(a_futex_does_not_block_on_another_value),
       cmocka_unit_test(a_futex_wakes_all_who_wait),
   };
