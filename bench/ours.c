@@ -1,12 +1,19 @@
-/* ours.c - threadpool itself. With n threads: n - 1 workers and the caller in the main seat. */
+/* ours.c - threadpool itself. For fork-join n threads are n - 1 workers and the caller in the main seat;
+ * tasks are run by the workers alone, so there n threads are n workers. */
 #include "harness.h"
 
+#include <string.h>
+
+#include <api/pool.h>
+#include <base/clock.h>
 #include <threadpool_fork.h>
 
 static threadpool_t *pool;
 
+static bool caller_works; /* the workload is fork-join */
+
 static void start(int threads) {
-  threadpool_options o = {.workers = threads > 1 ? threads - 1 : 1};
+  threadpool_options o = {.workers = caller_works && threads > 1 ? threads - 1 : threads};
   int error;
   pool = threadpool_create_with(&o, &error);
   if (!pool) bench_fail("threadpool: %s", threadpool_error_text(error));
@@ -84,12 +91,92 @@ static void sort(uint64_t *items, size_t n) {
   threadpool_call(pool, sort_run, &a);
 }
 
+/* --- tasks */
+
+static tp_poll count_task(tp_task *t, void *arg) {
+  (void)t, (void)arg;
+  bench_count();
+  return TP_READY;
+}
+static void spawn(const tp_spawn_spec *spec, tp_task **handle) {
+  int error = tp_spawn(pool->tasks, spec, handle);
+  if (error) bench_fail("tp_spawn: %s", threadpool_error_text(error));
+}
+static void submit(int producer, int64_t n) {
+  (void)producer;
+  const tp_spawn_spec spec = {.poll = count_task, .priority = TP_NORMAL};
+  for (int64_t i = 0; i < n; i++) spawn(&spec, NULL);
+}
+
+static tp_poll woken_task(tp_task *t, void *arg) {
+  (void)t, (void)arg;
+  bench_woken();
+  return TP_READY;
+}
+static void wake(void) {
+  const tp_spawn_spec spec = {.poll = woken_task, .priority = TP_NORMAL};
+  spawn(&spec, NULL);
+}
+
+typedef struct {
+  int64_t left;
+  tp_task *child;
+} parent;
+static tp_poll parent_task(tp_task *t, void *arg) {
+  static const tp_spawn_spec spec = {.poll = count_task, .priority = TP_NORMAL};
+  parent *p = arg;
+  for (;;) {
+    if (p->child) {
+      if (tp_task_await(t, p->child) == TP_PENDING) return TP_PENDING;
+      tp_task_unref(p->child);
+      p->child = NULL;
+    }
+    if (p->left-- == 0) return TP_READY;
+    spawn(&spec, &p->child);
+  }
+}
+static void spawn_await(int64_t n) {
+  parent p = {n, NULL};
+  const tp_spawn_spec spec = {.poll = parent_task, .arg = &p, .priority = TP_NORMAL};
+  tp_task *t;
+  spawn(&spec, &t);
+  tp_task_wait(t, 0);
+  tp_task_unref(t);
+}
+
+static tp_poll yield_task(tp_task *t, void *arg) {
+  int64_t *left = arg;
+  bench_count();
+  return --*left == 0 ? TP_READY : tp_task_yield(t);
+}
+static void yield(int tasks, int times) {
+  struct {
+    _Alignas(64) int64_t left;
+    tp_task *task;
+  } each[tasks];
+  for (int i = 0; i < tasks; i++) {
+    each[i].left = times;
+    const tp_spawn_spec spec = {.poll = yield_task, .arg = &each[i].left, .priority = TP_NORMAL};
+    spawn(&spec, &each[i].task);
+  }
+  for (int i = 0; i < tasks; i++) {
+    tp_task_wait(each[i].task, 0);
+    tp_task_unref(each[i].task);
+  }
+}
+
 int main(int argc, char **argv) {
+  caller_works = argc > 1 && (strncmp(argv[1], "fib", 3) == 0 || strncmp(argv[1], "tree", 4) == 0 ||
+                              strcmp(argv[1], "sort") == 0);
   const bench_impl impl = {.version = "threadpool",
                            .start = start,
                            .stop = stop,
                            .fib = fib,
                            .tree = tree,
+                           .submit = submit,
+                           .wake = wake,
+                           .spawn_await = spawn_await,
+                           .yield = yield,
                            .sort = sort};
   return bench_main(argc, argv, &impl);
 }

@@ -41,6 +41,7 @@ enum { THREADPOOL_MAX_WORKERS = 1024, THREADPOOL_MAX_BLOCKING = 65536 };
 typedef struct threadpool_options {
   int workers;  /* worker threads; 0 = the CPUs this process may use (affinity, cgroup quota) */
   int blocking; /* threads beyond the workers, for what blocks; 0 = 512 */
+  int drain_ms; /* how long shutdown lets tasks finish before it cancels; 0 = 5000, -1 = not at all */
   int park_timeout_ms; /* look around at least this often when idle; 0 = never, nothing is ever missed */
   bool idle_yield; /* give the core away between looks, before sleeping: slower to wake */
   bool pin;        /* one CPU for each worker */
@@ -54,8 +55,8 @@ typedef struct threadpool_options {
  */
 THREADPOOL_API threadpool_t *threadpool_create_with(const threadpool_options *options, int *error);
 
-/* [any but a worker of the pool] Let calls that were begun finish, join all threads and free
- * everything. The pool is gone afterwards. ERR_INVALID_ARGUMENT: not a pool, or already shut
+/* [any but a worker of the pool] Let what was begun finish (drain_ms), cancel the rest, join all
+ * threads and free everything. The pool is gone afterwards. ERR_INVALID_ARGUMENT: not a pool, or already shut
  * down; ERR_WRONG_THREAD: called from inside it. */
 THREADPOOL_API int threadpool_shutdown(threadpool_t *pool);
 

@@ -1,5 +1,5 @@
 /* threadpool.c - the entry points of threadpool.h: check the arguments, call down, nothing else. */
-#include "threadpool.h"
+#include "api/pool.h"
 
 #include "base/alloc.h"
 #include "base/cpus.h"
@@ -7,20 +7,20 @@
 #include "sched/scope.h"
 #include "sync/lock.h"
 
-struct threadpool {
-  threadpool_t *next; /* in `pools` */
-  tp_sched *sched;
-  _Atomic bool closing;
-  _Atomic int calls; /* from outside, that have not returned */
-};
-
 /* The pools there are, so that a second shutdown is told from a first one. */
 static tp_lock pools_lock;
 static threadpool_t *pools;
 
 static bool options_valid(const threadpool_options *o) {
   return o->workers >= 0 && o->workers <= THREADPOOL_MAX_WORKERS && o->blocking >= 0 &&
-         o->blocking <= THREADPOOL_MAX_BLOCKING && o->park_timeout_ms >= 0;
+         o->blocking <= THREADPOOL_MAX_BLOCKING && o->park_timeout_ms >= 0 && o->drain_ms >= -1;
+}
+
+static void destroy(threadpool_t *pool) {
+  if (pool->sched) tp_sched_stop(pool->sched);
+  if (pool->tasks) tp_tasks_free(pool->tasks);
+  if (pool->sched) tp_sched_free(pool->sched);
+  tp_free(pool);
 }
 
 threadpool_t *threadpool_create_with(const threadpool_options *options, int *error) {
@@ -37,15 +37,17 @@ threadpool_t *threadpool_create_with(const threadpool_options *options, int *err
                           .park_timeout_ms = (unsigned)o.park_timeout_ms,
                           .idle_yield = o.idle_yield,
                           .pin = o.pin};
+    pool->drain_ms = o.drain_ms < 0 ? 0 : o.drain_ms ? o.drain_ms : 5000;
     pool->sched = tp_sched_new(&s);
-    if (pool->sched) {
+    if (pool->sched) pool->tasks = tp_tasks_new(pool->sched);
+    if (pool->tasks) {
       code = ERR_SUCCESS;
       tp_lock_acquire(&pools_lock);
       pool->next = pools;
       pools = pool;
       tp_lock_release(&pools_lock);
     } else {
-      tp_free(pool);
+      destroy(pool);
       pool = NULL;
     }
   }
@@ -70,9 +72,8 @@ int threadpool_shutdown(threadpool_t *pool) {
   /* Seq-cst against enter(): either it sees closing, or we see its call and wait for it. */
   tp_store(&pool->closing, true, seq_cst);
   while (tp_load(&pool->calls, seq_cst) > 0) sched_yield();
-  tp_sched_stop(pool->sched);
-  tp_sched_free(pool->sched);
-  tp_free(pool);
+  tp_tasks_drain(pool->tasks, tp_now_ns() + (uint64_t)pool->drain_ms * TP_NS_PER_MS);
+  destroy(pool);
   return 0;
 }
 

@@ -45,9 +45,9 @@ typedef struct tp_slab_cache {
 
 typedef struct tp_slab {
   size_t record_size;
-  tp_lock lock;                            /* guards the depot and growth */
-  tp_magazine *full, *empty;               /* the depot */
-  uint32_t used;                           /* records cut from segments so far */
+  tp_lock lock;              /* guards the depot and growth */
+  tp_magazine *full, *empty; /* the depot */
+  uint32_t used;             /* records cut from segments so far */
   _Atomic(char *) segment[TP_SLAB_SEGMENTS];
 } tp_slab;
 

@@ -70,7 +70,7 @@ __attribute__((warn_unused_result)) static inline tp_pause_outcome tp_state_paus
   TP_TRANSITION(state, old, new, {
     TP_ASSERT(tp_lifecycle(old) == TP_RUNNING, "K2");
     if (tp_is_cancelled(old)) return TP_PAUSE_CANCELLED;
-    new = old & TP_NOTIFIED ? tp_with(old, TP_SCHEDULED) & ~TP_NOTIFIED : tp_with(old, TP_IDLE);
+    new = old &TP_NOTIFIED ? tp_with(old, TP_SCHEDULED) & ~TP_NOTIFIED : tp_with(old, TP_IDLE);
   });
   return old & TP_NOTIFIED ? TP_PAUSE_AGAIN : TP_PAUSE_IDLE;
 }
@@ -80,9 +80,12 @@ typedef enum { TP_WAKE_NOTHING, TP_WAKE_SUBMIT } tp_wake_outcome;
 /* [any, holding a reference] SUBMIT: it is SCHEDULED now, the caller queues it (K3: exactly one does). */
 __attribute__((warn_unused_result)) static inline tp_wake_outcome tp_state_wake(tp_state *state) {
   TP_TRANSITION(state, old, new, {
-    if (tp_lifecycle(old) == TP_IDLE) new = tp_with(old, TP_SCHEDULED);
-    else if (tp_lifecycle(old) == TP_RUNNING && !(old & TP_NOTIFIED)) new = old | TP_NOTIFIED;
-    else return TP_WAKE_NOTHING; /* it is going to be polled, or is over */
+    if (tp_lifecycle(old) == TP_IDLE)
+      new = tp_with(old, TP_SCHEDULED);
+    else if (tp_lifecycle(old) == TP_RUNNING && !(old & TP_NOTIFIED))
+      new = old | TP_NOTIFIED;
+    else
+      return TP_WAKE_NOTHING; /* it is going to be polled, or is over */
   });
   return tp_lifecycle(old) == TP_IDLE ? TP_WAKE_SUBMIT : TP_WAKE_NOTHING;
 }
@@ -90,12 +93,15 @@ __attribute__((warn_unused_result)) static inline tp_wake_outcome tp_state_wake(
 typedef enum { TP_CANCEL_TOO_LATE, TP_CANCEL_ASKED, TP_CANCEL_SUBMIT } tp_cancel_outcome;
 
 /* [any, holding a reference] SUBMIT: it was waiting and is SCHEDULED now, so that a worker ends it. */
-__attribute__((warn_unused_result)) static inline tp_cancel_outcome tp_state_cancel(tp_state *state) {
+__attribute__((warn_unused_result)) static inline tp_cancel_outcome
+tp_state_cancel(tp_state *state) {
   TP_TRANSITION(state, old, new, {
     if (tp_lifecycle(old) == TP_COMPLETE) return TP_CANCEL_TOO_LATE;
     new = old | TP_CANCELLED;
-    if (tp_lifecycle(old) == TP_RUNNING) new |= TP_NOTIFIED;
-    else if (tp_lifecycle(old) == TP_IDLE) new = tp_with(new, TP_SCHEDULED); /* a shielded one is polled */
+    if (tp_lifecycle(old) == TP_RUNNING)
+      new |= TP_NOTIFIED;
+    else if (tp_lifecycle(old) == TP_IDLE)
+      new = tp_with(new, TP_SCHEDULED); /* a shielded one is polled */
   });
   return tp_lifecycle(old) == TP_IDLE ? TP_CANCEL_SUBMIT : TP_CANCEL_ASKED;
 }
@@ -150,7 +156,8 @@ __attribute__((warn_unused_result)) static inline bool tp_state_try_ref(tp_state
 
 /* [any, holding a reference] True: it was the last one, free the task. */
 __attribute__((warn_unused_result)) static inline bool tp_state_unref(tp_state *state) {
-  uint64_t old = tp_sub(state, TP_REF_ONE, acq_rel); /* sees what other holders did, for the one who frees */
+  uint64_t old =
+      tp_sub(state, TP_REF_ONE, acq_rel); /* sees what other holders did, for the one who frees */
   TP_ASSERT(tp_refs(old) > 0, "K7");
   return tp_refs(old) == 1;
 }

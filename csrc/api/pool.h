@@ -1,0 +1,17 @@
+/* pool.h - what a threadpool_t is. Depends on: sched/, task/. Used by: api/, the tests and benchmarks. */
+#ifndef TP_API_POOL_H
+#define TP_API_POOL_H
+
+#include "task/task.h"
+#include "threadpool.h"
+
+struct threadpool {
+  threadpool_t *next; /* in the list of pools */
+  tp_sched *sched;
+  tp_tasks *tasks;
+  int drain_ms;
+  _Atomic bool closing;
+  _Atomic int calls; /* from outside, that have not returned */
+};
+
+#endif

@@ -1,0 +1,355 @@
+#include "task/task.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "sched/post.h"
+
+enum { SHARDS = 16 };
+
+/* Of a seat: the thread in it is the only user. Of a shard: whoever holds its lock. */
+typedef struct store {
+  TP_ALIGNED tp_lock lock; /* shards only */
+  tp_slab_cache cache;
+  _Atomic uint64_t spawned, completed; /* one writer; tp_tasks_drain adds them up */
+} store;
+
+struct tp_tasks {
+  tp_sched *sched;
+  tp_slab slab;
+  store *seats;            /* one for each worker */
+  _Atomic bool closing;    /* nothing more from outside */
+  _Atomic bool cancelling; /* nothing more at all */
+  store shards[SHARDS];
+};
+
+static void run(tp_worker *w, tp_work *work);
+
+tp_tasks *tp_tasks_new(tp_sched *s) {
+  tp_tasks *ts = tp_alloc(sizeof *ts);
+  store *seats = tp_alloc((s->workers + 1) * sizeof *seats);
+  if (!ts || !seats) {
+    tp_free(ts);
+    tp_free(seats);
+    return NULL;
+  }
+  ts->sched = s;
+  ts->seats = seats;
+  tp_slab_init(&ts->slab, sizeof(tp_task));
+  return ts;
+}
+
+void tp_tasks_free(tp_tasks *ts) {
+  for (unsigned i = 0; i <= ts->sched->workers; i++) tp_slab_cache_free(&ts->seats[i].cache);
+  for (int i = 0; i < SHARDS; i++) tp_slab_cache_free(&ts->shards[i].cache);
+  tp_slab_free(&ts->slab);
+  tp_free(ts->seats);
+  tp_free(ts);
+}
+
+/* --- records. Threads without a seat of this pool are spread over the shards. */
+
+static store *shard_of(tp_tasks *ts) {
+  static _Atomic unsigned threads;
+  static _Thread_local unsigned number __attribute__((tls_model("initial-exec")));
+  if (tp_unlikely(!number)) number = tp_add(&threads, 1, relaxed) + 1;
+  return &ts->shards[number % SHARDS];
+}
+
+/* The seat of this thread, if it is one of this pool. The main seat has a store too. */
+static tp_worker *seat_in(tp_tasks *ts) {
+  tp_worker *w = tp_self();
+  return w && w->sched == ts->sched ? w : NULL;
+}
+
+static tp_task *take_record(tp_tasks *ts, tp_worker *w, int *error) {
+  *error = ERR_MALLOC_FAILED;
+  if (w) {
+    store *s = &ts->seats[w->index];
+    if (tp_unlikely(tp_load(&ts->cancelling, relaxed))) return *error = ERR_SHUTDOWN, NULL;
+    tp_task *t = (tp_task *)tp_slab_take(&ts->slab, &s->cache);
+    if (t) tp_bump(&s->spawned, 1);
+    return t;
+  }
+  store *s = shard_of(ts);
+  tp_task *t = NULL;
+  tp_lock_acquire(&s->lock);
+  if (tp_load(&ts->closing, relaxed))
+    *error = ERR_SHUTDOWN; /* set before tp_tasks_drain took the lock */
+  else
+    t = (tp_task *)tp_slab_take(&ts->slab, &s->cache);
+  if (t) tp_bump(&s->spawned, 1);
+  tp_lock_release(&s->lock);
+  return t;
+}
+
+static void give_record(tp_task *t) {
+  tp_tasks *ts = t->tasks;
+  tp_worker *w = seat_in(ts);
+  store *s = w ? &ts->seats[w->index] : shard_of(ts);
+  if (!w) tp_lock_acquire(&s->lock);
+  tp_slab_give(&ts->slab, &s->cache, &t->record);
+  if (!w) tp_lock_release(&s->lock);
+}
+
+/* K8. Release: whoever adds it up sees what the task did. */
+static void count_completed(tp_tasks *ts) {
+  tp_worker *w = seat_in(ts);
+  store *s = w ? &ts->seats[w->index] : shard_of(ts);
+  if (!w) tp_lock_acquire(&s->lock);
+  tp_store(&s->completed, tp_load(&s->completed, relaxed) + 1, release);
+  if (!w) tp_lock_release(&s->lock);
+}
+
+/* --- queueing */
+
+/* The task is SCHEDULED (K1), and alive until its end whatever happens to other references. */
+static int submit(tp_task *t, bool last) {
+  tp_worker *w = seat_in(t->tasks);
+  if (t->blocking) return tp_threads_run(&t->tasks->sched->threads, &t->work, TP_THREAD_QUEUE);
+  if (!w || w->index == w->sched->workers || t->priority != TP_NORMAL)
+    tp_post(t->tasks->sched, (tp_priority)t->priority, &t->work);
+  else if (last)
+    tp_post_last(w, &t->work);
+  else
+    tp_post_next(w, &t->work);
+  return 0;
+}
+
+int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
+  if (handle) *handle = NULL;
+  if (!spec->poll || (unsigned)spec->priority >= TP_PRIORITIES) return ERR_INVALID_ARGUMENT;
+  int error;
+  tp_task *t = take_record(ts, seat_in(ts), &error);
+  if (!t) return error;
+  t->work = (tp_work){.run = run};
+  t->tasks = ts;
+  t->poll = spec->poll;
+  t->arg = spec->arg;
+  t->end = spec->end;
+  t->priority = (uint8_t)spec->priority;
+  t->blocking = spec->blocking;
+  t->yielded = false;
+  t->code = 0;
+  t->result = NULL;
+  t->direct = NULL;
+  /* Release: who finds it by its id sees a whole task. */
+  tp_store(&t->state, TP_SCHEDULED + (handle ? 2 : 1) * TP_REF_ONE, release);
+  if (handle) *handle = t;
+  error = submit(t, false);
+  if (!error) return 0;
+  /* No thread for a blocking task. Nobody knows it yet but by a guessed id, so nobody is told. */
+  if (handle) *handle = NULL;
+  tp_store(&t->state, TP_COMPLETE, release);
+  give_record(t);
+  count_completed(ts);
+  return error;
+}
+
+/* --- running */
+
+static void end(tp_task *t) {
+  tp_tasks *ts = t->tasks;
+  if (t->end) t->end(t);
+  switch (tp_state_end(&t->state)) {
+  case TP_END_TELL:
+    t->done.fn(t->done.arg); /* K6 */
+    tp_task_unref(t);
+    break;
+  case TP_END_FREE: give_record(t); break;
+  case TP_END_KEPT: break;
+  }
+  count_completed(ts);
+}
+
+static void end_cancelled(tp_task *t) {
+  t->code = ERR_CANCELLED;
+  end(t);
+}
+
+static void run(tp_worker *w, tp_work *work) {
+  tp_task *t = (tp_task *)((char *)work - offsetof(tp_task, work));
+  tp_task *parent =
+      NULL; /* awaits t and is RUNNING (K2); its own parent->parent awaits it, and so on */
+  for (;;) {
+    if (w) w->root = (const void *)t->poll;
+    bool cancelled;
+    if (t->yielded) { /* K2: still RUNNING */
+      t->yielded = false;
+      cancelled = tp_task_cancelled(t);
+    } else {
+      cancelled = tp_state_start(&t->state) == TP_START_CANCELLED;
+    }
+  poll:
+    if (cancelled) {
+      end_cancelled(t);
+    } else if (t->poll(t, t->arg) == TP_READY) {
+      end(t);
+    } else if (t->direct) {
+      /* A child from our own LIFO slot: run it, then t again, instead of waking each other. */
+      tp_task *child = t->direct;
+      t->direct = NULL;
+      t->parent = parent;
+      parent = t;
+      t = child;
+      continue;
+    } else if (t->yielded) {
+      if (t->blocking) continue; /* on a thread of its own there is nobody to give way to */
+      tp_worker *seat = seat_in(t->tasks);
+      if (seat)
+        tp_post_last(seat, &t->work);
+      else
+        tp_post(t->tasks->sched, (tp_priority)t->priority, &t->work); /* it has left its seat */
+    } else {
+      switch (tp_state_pause(&t->state)) {
+      case TP_PAUSE_IDLE: break;
+      case TP_PAUSE_AGAIN:
+        if (submit(t, true) != 0 && tp_state_start(&t->state) != TP_START_CANCELLED) {
+          t->code = ERR_MALLOC_FAILED; /* a blocking task, and no thread to be had */
+          end(t);
+        }
+        break;
+      case TP_PAUSE_CANCELLED: end_cancelled(t); break;
+      }
+    }
+    if (!parent) return;
+    t = parent;
+    parent = t->parent;
+    w = seat_in(t->tasks); /* the child may have given the seat away */
+    cancelled = tp_task_cancelled(t);
+    goto poll;
+  }
+}
+
+/* --- from the poll function */
+
+tp_poll tp_task_yield(tp_task *t) {
+  t->yielded = true;
+  return TP_PENDING;
+}
+
+static void wake_awaiter(void *arg) {
+  tp_task *t = arg;
+  tp_task_wake(t);
+  tp_task_unref(t);
+}
+
+tp_poll tp_task_await(tp_task *t, tp_task *child) {
+  if (tp_task_over(child)) return TP_READY;
+  tp_worker *w = seat_in(t->tasks);
+  tp_work *work = &child->work;
+  /* Still in our LIFO slot: take it out, and have the runner run it next. */
+  if (w && !t->blocking && !t->direct && tp_load(&w->lifo, relaxed) == work &&
+      tp_cas(&w->lifo, &work, NULL, acquire)) {
+    t->direct = child;
+    return TP_PENDING;
+  }
+  /* Polled again for another reason while we are registered already: K6 allows one registration. */
+  if (tp_load(&child->state, relaxed) & TP_JOIN_INTEREST) return TP_PENDING;
+  child->done = (tp_done){wake_awaiter, tp_task_ref(t)};
+  if (tp_state_join(&child->state)) return TP_PENDING;
+  tp_task_unref(t);
+  return TP_READY;
+}
+
+/* --- from anywhere */
+
+/* It is SCHEDULED by us and must be queued. When a blocking task gets no thread it ends here. */
+static void submit_or_end(tp_task *t) {
+  if (submit(t, false) == 0) return;
+  if (tp_state_start(&t->state) == TP_START_CANCELLED)
+    t->code = ERR_CANCELLED;
+  else
+    t->code = ERR_MALLOC_FAILED;
+  end(t);
+}
+
+void tp_task_wake(tp_task *t) {
+  if (tp_state_wake(&t->state) == TP_WAKE_SUBMIT) submit_or_end(t);
+}
+
+bool tp_task_cancel(tp_task *t) {
+  tp_cancel_outcome outcome = tp_state_cancel(&t->state);
+  if (outcome == TP_CANCEL_SUBMIT) submit_or_end(t);
+  return outcome != TP_CANCEL_TOO_LATE;
+}
+
+tp_task *tp_task_ref(tp_task *t) {
+  tp_state_ref(&t->state);
+  return t;
+}
+
+void tp_task_unref(tp_task *t) {
+  if (tp_state_unref(&t->state)) give_record(t);
+}
+
+tp_task *tp_task_find(tp_tasks *ts, uint64_t id) {
+  if (id < TP_SLAB_GENERATION || id >= TP_SLAB_MAX_ID) return NULL;
+  tp_task *t = (tp_task *)tp_slab_at(&ts->slab, id);
+  if (!t || tp_load(&t->record.id, relaxed) != id || !tp_state_try_ref(&t->state)) return NULL;
+  if (tp_task_id(t) == id)
+    return t; /* it may have been another one by the time we had the reference */
+  tp_task_unref(t);
+  return NULL;
+}
+
+static void set_latch(void *arg) {
+  if (tp_latch_set(arg) == TP_SLEEPING) tp_latch_wake(arg);
+}
+
+int tp_task_wait(tp_task *t, uint64_t deadline_ns) {
+  if (tp_task_over(t)) return 0;
+  tp_worker *w = seat_in(t->tasks);
+  if (w) {
+    int error = tp_worker_leave();
+    if (error) return error;
+  }
+  tp_latch over = TP_UNSET;
+  t->done = (tp_done){set_latch, (void *)&over};
+  if (!tp_state_join(&t->state)) return 0;
+  if (tp_latch_sleepy(&over) && tp_latch_sleep(&over)) tp_latch_block(&over, deadline_ns);
+  if (tp_latch_is_set(&over)) return 0;
+  if (tp_state_unjoin(&t->state)) return ERR_TIMEOUT;
+  while (!tp_latch_is_set(&over)) tp_pause(); /* it is just being told */
+  return 0;
+}
+
+/* --- the end */
+
+/* K8: nothing is left if the sum of completed, read first, equals the sum of spawned, read afterwards. Both
+ * only grow, and completed never exceeds spawned. */
+static bool drained(tp_tasks *ts) {
+  uint64_t completed = 0, spawned = 0;
+  for (unsigned i = 0; i <= ts->sched->workers; i++)
+    completed += tp_load(&ts->seats[i].completed, acquire);
+  for (int i = 0; i < SHARDS; i++) completed += tp_load(&ts->shards[i].completed, acquire);
+  for (unsigned i = 0; i <= ts->sched->workers; i++)
+    spawned += tp_load(&ts->seats[i].spawned, acquire);
+  for (int i = 0; i < SHARDS; i++) spawned += tp_load(&ts->shards[i].spawned, acquire);
+  return completed == spawned;
+}
+
+static void cancel_all(tp_tasks *ts) {
+  uint32_t used = tp_slab_used(&ts->slab);
+  for (uint32_t i = 0; i < used; i++) {
+    tp_task *t = (tp_task *)tp_slab_at(&ts->slab, i);
+    if (!tp_state_try_ref(&t->state)) continue;
+    tp_task_cancel(t);
+    tp_task_unref(t);
+  }
+}
+
+void tp_tasks_drain(tp_tasks *ts, uint64_t deadline_ns) {
+  tp_store(&ts->closing, true, relaxed);
+  for (int i = 0; i < SHARDS; i++) { /* after this no spawn from outside is under way */
+    tp_lock_acquire(&ts->shards[i].lock);
+    tp_lock_release(&ts->shards[i].lock);
+  }
+  const struct timespec moment = {0, 200000};
+  while (!drained(ts)) {
+    if (tp_now_ns() >= deadline_ns) {
+      tp_store(&ts->cancelling, true, relaxed);
+      cancel_all(ts); /* again and again: a task may just have been spawning another */
+    }
+    nanosleep(&moment, NULL);
+  }
+}
