@@ -213,8 +213,8 @@ static void *thread_main(void *arg) {
     fire_due(r);
   }
   lock(r);
-  tp_store(&r->state, STOPPED,
-           release); /* nobody is inside from here on, though the id be reused */
+  /* Nobody is inside from here on, though the thread's id be reused. Release: as in ensure_running. */
+  tp_store(&r->state, STOPPED, release);
   unlock(r);
   return NULL;
 }

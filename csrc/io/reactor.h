@@ -7,8 +7,9 @@
  * but tp_reactor_stop and tp_reactor_free, and may free the object they were called with.
  *
  * Vocabulary. The thread is *asleep* from just before it blocks in epoll_wait until somebody claims
- * the wake-up or it has returned and takes the calls; it then is *awake*. An object is *pending*: a timer in the wheel or
- * in the list of those due, a watch in the table. The *running* object is the one whose callback runs.
+ * the wake-up or it has returned and takes the calls; it then is *awake*. An object is *pending*: a
+ * timer in the wheel or in the list of those due, a watch in the table. The *running* object is the one
+ * whose callback runs.
  *
  *   word `calls`, a Treiber stack and the sleep flag in one:
  *
