@@ -273,9 +273,10 @@ inline wake(p, job) {
        wbits = wbits & ~(1 << (v - 1))
 #endif
      }
+  :: atomic { !off && !v && wakes && !CLAIMABLE -> wakes = 0 }
 #if defined(KIDS) && !defined(M_NO_WAITER_CLAIM)
   :: atomic { /* claim a join waiter */
-       !off && !v && !(wakes && CLAIMABLE) && (job) && lack && wbits ->
+       !off && !v && !wakes && (job) && lack && wbits ->
        FLUSH(p);
        v = 1 + NR(LOW(wbits));
        join = 1;
@@ -291,7 +292,11 @@ inline wake(p, job) {
        :: HIT(latch[v - 1]) -> lack = 0; wakes = (wakes -> wakes - 1 : 0)
        :: else /* try the next bit */
        fi;
+#ifdef M_SKIP_SLEEPY
+       latch[v - 1] = (latch[v - 1] == SLEEPY -> SLEEPY : SET);
+#else
        latch[v - 1] = SET;
+#endif
        v = 0;
        join = 0
      }
@@ -359,7 +364,8 @@ inline hold() {
 
 /* Options of a search (R6): each is one read-modify-write on one queue. */
 #ifdef KIDS
-#define TAKE_JOB(o) :: deque[o] != 0 -> FLUSH(me); it = LOW(deque[o]); deque[o] = deque[o] & ~it; comp = it
+#define TAKE_JOB(o)                                                                                \
+  :: deque[o] != 0 -> FLUSH(me); it = LOW(deque[o]); deque[o] = deque[o] & ~it; comp = it
 #define HELP_JOB(o) :: deque[o] != 0 -> FLUSH(me); h = LOW(deque[o]); deque[o] = deque[o] & ~h
 #else
 #define TAKE_JOB(o)
@@ -382,26 +388,18 @@ inline hold() {
 #define TAKE_DIRECTED
 #endif
 #if NW == 2
-#define TAKE_OTHERS TAKE_JOB(O1) TAKE_RING(O1)
+#define OF_OTHERS(f) f(O1)
 #elif NW == 3
-#define TAKE_OTHERS TAKE_JOB(O1) TAKE_RING(O1) TAKE_JOB(O2) TAKE_RING(O2)
+#define OF_OTHERS(f) f(O1) f(O2)
 #else
-#define TAKE_OTHERS TAKE_JOB(O1) TAKE_RING(O1) TAKE_JOB(O2) TAKE_RING(O2) TAKE_JOB(O3) TAKE_RING(O3)
+#define OF_OTHERS(f) f(O1) f(O2) f(O3)
 #endif
-#define TAKE TAKE_GLOBAL TAKE_DIRECTED TAKE_RING(me) TAKE_OTHERS
+#define TAKE TAKE_GLOBAL TAKE_DIRECTED TAKE_RING(me) OF_OTHERS(TAKE_JOB) OF_OTHERS(TAKE_RING)
 
 /* Round 33, one place at a time. */
 #define TRY(take) atomic { if take; same[me] = 0; goto found :: else fi }
-#ifdef KIDS
 #define TRY_JOB(o) TRY(TAKE_JOB(o))
-#else
-#define TRY_JOB(o) skip
-#endif
-#ifdef RINGS
 #define TRY_RING(o) TRY(TAKE_RING(o))
-#else
-#define TRY_RING(o) skip
-#endif
 inline round33() {
 #if defined(DIRECTED) && !defined(M_NO_DIRECTED_33)
   TRY(TAKE_DIRECTED);
@@ -557,7 +555,7 @@ announce:
 #endif
 
 #ifdef M_LOOK6_BEFORE_4
-  atomic { early = (directed[me] != 0) }
+  early = (directed[me] != 0);
 #endif
   /* step 4 */
   atomic {
@@ -733,17 +731,16 @@ forked:
   :: else -> goto finish
   fi;
 
+#ifdef M_WAITER_IS_INACTIVE
+#define COUNT_WAITER(n) inactive = inactive + n
+#else
+#define COUNT_WAITER(n) skip
+#endif
 wait: /* the join wait (4.2): runs jobs only, until the job's latch is SET */
   atomic { if :: jlatch[NR(j)] == SET -> goto leave :: else fi }
   atomic {
     if
-#if NW == 2
-    HELP_JOB(O1)
-#elif NW == 3
-    HELP_JOB(O1) HELP_JOB(O2)
-#else
-    HELP_JOB(O1) HELP_JOB(O2) HELP_JOB(O3)
-#endif
+    OF_OTHERS(HELP_JOB)
     :: skip -> goto step1
     fi
   }
@@ -762,7 +759,7 @@ step1:
   atomic {
     FLUSH(me);
     if
-    :: latch[me] == UNSET -> latch[me] = SLEEPY
+    :: latch[me] == UNSET -> latch[me] = SLEEPY; COUNT_WAITER(1)
     :: else -> /* SET late */
        REQUIRE(bad_latch, latch[me] == SET);
        latch[me] = UNSET;
@@ -820,7 +817,11 @@ undo2:
   }
 undo1:
   RESET;
-  atomic { FLUSH(me); jlatch[NR(j)] = (jlatch[NR(j)] == SET -> SET : UNSET) }
+  atomic {
+    FLUSH(me);
+    jlatch[NR(j)] = (jlatch[NR(j)] == SET -> SET : UNSET);
+    COUNT_WAITER(-1)
+  }
   goto wait;
 
 leave:
@@ -862,9 +863,14 @@ proctype Poster(byte what) {
 #ifdef DIRECTED
 /* Broadcast: to each worker's own list, then wake exactly that worker, if its bit says it sleeps. */
 inline send(w, x) {
+#ifndef M_SEND_WAKES_FIRST
   directed[w] = directed[w] | x;
+#endif
   atomic { v = (sbits & (1 << w) -> 1 + w : 0); sbits = sbits & ~(1 << w) }
-  wake(NW, 0)
+  wake(NW, 0);
+#ifdef M_SEND_WAKES_FIRST
+  directed[w] = directed[w] | x
+#endif
 }
 proctype Broadcaster() {
   byte v;
@@ -944,7 +950,9 @@ proctype Monitor() {
      atomic {
        EACH(BLOCKS);
        REQUIRE(bad_count, owed == 0 && sleeping == COUNT(IS_ASLEEP));
+#ifndef M_WAITER_IS_INACTIVE
        REQUIRE(bad_count, inactive == sleeping);
+#endif
        if
        :: ANY(held) -> EACH(RELEASE)
        :: else -> break
@@ -958,6 +966,7 @@ proctype Monitor() {
 }
 
 #define BLOCKED(w, x)                                                                              \
+  COUNT_WAITER(1);                                                                                 \
   latch[w] = WAITING; wbits = wbits | (1 << w); jlatch[NR(x)] = SLEEPING; waiter[NR(x)] = w
 #define ASLEEP(w) latch[w] = SLEEPING; sbits = sbits | (1 << w); sleeping++; inactive++
 
