@@ -1,7 +1,8 @@
-/* pool.h - what a threadpool_t is. Depends on: sched/, task/. Used by: api/, the tests and benchmarks. */
+/* pool.h - what a threadpool_t is. Depends on: sched/, task/, io/. Used by: api/, the tests and benchmarks. */
 #ifndef TP_API_POOL_H
 #define TP_API_POOL_H
 
+#include "io/reactor.h"
 #include "task/task.h"
 #include "threadpool.h"
 
@@ -9,6 +10,7 @@ struct threadpool {
   threadpool_t *next; /* in the list of pools */
   tp_sched *sched;
   tp_tasks *tasks;
+  tp_reactor *reactor; /* starts its thread on first use */
   int drain_ms;
   _Atomic bool closing;
   _Atomic int calls; /* from outside, that have not returned */

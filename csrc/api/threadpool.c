@@ -17,6 +17,7 @@ static bool options_valid(const threadpool_options *o) {
 }
 
 static void destroy(threadpool_t *pool) {
+  tp_reactor_free(pool->reactor); /* first: its callbacks wake tasks */
   if (pool->sched) tp_sched_stop(pool->sched);
   if (pool->tasks) tp_tasks_free(pool->tasks);
   if (pool->sched) tp_sched_free(pool->sched);
@@ -40,7 +41,8 @@ threadpool_t *threadpool_create_with(const threadpool_options *options, int *err
     pool->drain_ms = o.drain_ms < 0 ? 0 : o.drain_ms ? o.drain_ms : 5000;
     pool->sched = tp_sched_new(&s);
     if (pool->sched) pool->tasks = tp_tasks_new(pool->sched);
-    if (pool->tasks) {
+    if (pool->tasks) pool->reactor = tp_reactor_new();
+    if (pool->reactor) {
       code = ERR_SUCCESS;
       tp_lock_acquire(&pools_lock);
       pool->next = pools;

@@ -10,13 +10,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define tp_load(p, order) atomic_load_explicit((p), memory_order_##order)
+#define tp_load(p, order)     atomic_load_explicit((p), memory_order_##order)
 #define tp_store(p, v, order) atomic_store_explicit((p), (v), memory_order_##order)
-#define tp_swap(p, v, order) atomic_exchange_explicit((p), (v), memory_order_##order)
-#define tp_add(p, v, order) atomic_fetch_add_explicit((p), (v), memory_order_##order)
-#define tp_sub(p, v, order) atomic_fetch_sub_explicit((p), (v), memory_order_##order)
-#define tp_or(p, v, order) atomic_fetch_or_explicit((p), (v), memory_order_##order)
-#define tp_and(p, v, order) atomic_fetch_and_explicit((p), (v), memory_order_##order)
+#define tp_swap(p, v, order)  atomic_exchange_explicit((p), (v), memory_order_##order)
+#define tp_add(p, v, order)   atomic_fetch_add_explicit((p), (v), memory_order_##order)
+#define tp_sub(p, v, order)   atomic_fetch_sub_explicit((p), (v), memory_order_##order)
+#define tp_or(p, v, order)    atomic_fetch_or_explicit((p), (v), memory_order_##order)
+#define tp_and(p, v, order)   atomic_fetch_and_explicit((p), (v), memory_order_##order)
 
 /* Compare and swap: on failure *expected holds what was seen (relaxed: every loop here re-checks). */
 #define tp_cas(p, expected, desired, order)                                                        \
@@ -33,10 +33,10 @@
 #define tp_bump(p, n) tp_store((p), tp_load((p), relaxed) + (n), relaxed)
 
 #define TP_CACHE_LINE 64
-#define TP_ALIGNED _Alignas(TP_CACHE_LINE)
+#define TP_ALIGNED    _Alignas(TP_CACHE_LINE)
 
-#define tp_likely(x) __builtin_expect(!!(x), 1)
+#define tp_likely(x)   __builtin_expect(!!(x), 1)
 #define tp_unlikely(x) __builtin_expect(!!(x), 0)
-#define TP_NOINLINE __attribute__((noinline))
+#define TP_NOINLINE    __attribute__((noinline))
 
 #endif

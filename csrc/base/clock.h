@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#define TP_NS_PER_S 1000000000ull
+#define TP_NS_PER_S  1000000000ull
 #define TP_NS_PER_MS 1000000ull
 #define TP_NS_PER_US 1000ull
 

@@ -3,8 +3,7 @@
 const char *tp_error_name(int code) {
   switch (code) {
 #define CASE(name, value, text)                                                                    \
-  case value:                                                                                      \
-    return #name;
+  case value: return #name;
     THREADPOOL_ERRORS(CASE)
 #undef CASE
   }
@@ -14,8 +13,7 @@ const char *tp_error_name(int code) {
 const char *tp_error_text(int code) {
   switch (code) {
 #define CASE(name, value, text)                                                                    \
-  case value:                                                                                      \
-    return text;
+  case value: return text;
     THREADPOOL_ERRORS(CASE)
 #undef CASE
   }

@@ -140,9 +140,9 @@ check() {
 
 if [ $# -gt 0 ]; then
   cd "$work" || exit 1
-  build "-O1 -DBFS" "$@" || exit 1
+  build "-O1 -DBFS" "$@" BREADTH_FIRST || exit 1
   ./pan -w22 | grep -E '^pan:1|errors:|states, stored|not completed'
-  [ ! -e sleep.pml.trail ] || spin -t -p -g -D"$1" "${@/#/-DM_}" "$model" | grep -v 'processes created'
+  [ ! -e sleep.pml.trail ] || spin -k sleep.pml.trail -p -g -D"$1" "${@/#/-DM_}" "$model"
   exit
 fi
 

@@ -187,6 +187,9 @@ byte owed;    /* wakers between taking a latch from SLEEPING and taking it off t
 bool held[NW];
 
 /* the verdicts: the checker names the one that is violated */
+#ifdef M_BREADTH_FIRST
+#define hidden /* is not possible there */
+#endif
 hidden byte lost_wakeup, bad_count, run_twice, not_run, use_after_free, bad_latch;
 #define REQUIRE(verdict, ok) verdict = !(ok); assert(!verdict)
 

@@ -97,8 +97,10 @@ static void nothing(threadpool_worker *w, void *arg) {
   (void)w, (void)arg;
 }
 static void short_or_spin(threadpool_worker *w, void *arg) {
-  if (arg) join_spin(w, arg);
-  else threadpool_join(w, nothing, NULL, nothing, NULL);
+  if (arg)
+    join_spin(w, arg);
+  else
+    threadpool_join(w, nothing, NULL, nothing, NULL);
 }
 /* The same function after many short runs, whose wakes are left to the alarm: the alarm has to do it. */
 static void a_fork_is_taken_after_short_runs_too(void **state) {
@@ -184,8 +186,10 @@ static void fold_span(threadpool_worker *w, int64_t begin, int64_t end, void *ac
   (void)w, (void)arg;
   span *s = acc;
   for (int64_t i = begin; i < end; i++) {
-    if (s->first < 0) s->first = i;
-    else assert_int_equal(s->last + 1, i);
+    if (s->first < 0)
+      s->first = i;
+    else
+      assert_int_equal(s->last + 1, i);
     s->last = i;
     s->sum += i;
   }
@@ -195,7 +199,8 @@ static void merge_span(void *acc, const void *right, void *arg) {
   span *a = acc;
   const span *b = right;
   if (b->first < 0) return;
-  if (a->first < 0) *a = *b;
+  if (a->first < 0)
+    *a = *b;
   else {
     assert_int_equal(a->last + 1, b->first);
     a->last = b->last;
