@@ -59,9 +59,9 @@ void tp_deque_push(threadpool_worker *w, threadpool_job *job) {
 
 unsigned tp_deque_expose(threadpool_worker *w, int64_t count) {
   int64_t split = tp_load(&w->split, relaxed); /* our own */
-  int64_t to =
-      tp_load(&w->top, relaxed) + count; /* an old top exposes fewer: the next fork does the rest */
-  if (to > w->bottom || to < count) to = w->bottom;
+  int64_t top =
+      tp_load(&w->top, relaxed); /* an old one exposes fewer: the next fork does the rest */
+  int64_t to = count < w->bottom - top ? top + count : w->bottom;
   if (to <= split) return 0;
   tp_store(&w->split, to, release); /* D4; pairs with the acquire in tp_deque_steal */
   return (unsigned)(to - split);

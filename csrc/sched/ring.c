@@ -23,8 +23,8 @@ unsigned tp_ring_room(const tp_ring *r) {
 /* The ring is full and no thief is at work: take the older half out, if nobody was faster. */
 static bool overflow_half(tp_ring *r, uint64_t head, tp_chain *overflow) {
   uint32_t real = real_of(head);
-  /* Release is not needed for the slots, which only we write; relaxed because Q3 is our own order. */
-  if (!tp_cas(&r->head, &head, pack(real + HALF, real + HALF), relaxed)) return false;
+  /* Release: a thief that sees this head sees a tail that is not behind it. */
+  if (!tp_cas(&r->head, &head, pack(real + HALF, real + HALF), release)) return false;
   for (uint32_t i = 0; i < HALF; i++)
     tp_chain_append(overflow, tp_load(&r->slot[(real + i) & MASK], relaxed));
   return true;
@@ -56,8 +56,9 @@ tp_work *tp_ring_pop(tp_ring *r) {
     if (real == tail) return NULL;
     uint64_t next =
         steal_of(head) == real ? pack(real + 1, real + 1) : pack(steal_of(head), real + 1);
-    /* Relaxed: the slot was written by this thread (or handed over with the seat). */
-    if (tp_likely(tp_cas(&r->head, &head, next, relaxed)))
+    /* Release: a thief that sees this head sees a tail that is not behind it. The slot itself was written
+     * by this thread, or handed over with the seat. */
+    if (tp_likely(tp_cas(&r->head, &head, next, release)))
       return tp_load(&r->slot[real & MASK], relaxed);
   }
 }

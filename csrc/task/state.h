@@ -80,12 +80,15 @@ typedef enum { TP_WAKE_NOTHING, TP_WAKE_SUBMIT } tp_wake_outcome;
 /* [any, holding a reference] SUBMIT: it is SCHEDULED now, the caller queues it (K3: exactly one does). */
 __attribute__((warn_unused_result)) static inline tp_wake_outcome tp_state_wake(tp_state *state) {
   TP_TRANSITION(state, old, new, {
+    if (tp_lifecycle(old) == TP_COMPLETE) return TP_WAKE_NOTHING;
+    /* A poll that is coming anyway is not enough: it must see what the waker did before. So the word is
+     * written in every case; a mere load could come before the waker's own stores (K3). */
     if (tp_lifecycle(old) == TP_IDLE)
       new = tp_with(old, TP_SCHEDULED);
-    else if (tp_lifecycle(old) == TP_RUNNING && !(old & TP_NOTIFIED))
+    else if (tp_lifecycle(old) == TP_RUNNING)
       new = old | TP_NOTIFIED;
     else
-      return TP_WAKE_NOTHING; /* it is going to be polled, or is over */
+      new = old;
   });
   return tp_lifecycle(old) == TP_IDLE ? TP_WAKE_SUBMIT : TP_WAKE_NOTHING;
 }

@@ -228,7 +228,7 @@ static void no_wake_is_lost(void **state) {
   pthread_t t;
   assert_int_equal(pthread_create(&t, NULL, runner, (void *)(uintptr_t)n), 0);
   for (unsigned long i = 1; i <= n; i++) {
-    tp_add(&given, 1, acq_rel);
+    tp_store(&given, i, release); /* not an RMW: the wake itself has to order it */
     if (tp_state_wake(&task) == TP_WAKE_SUBMIT) submit();
     if (i % 7 < 5) /* sometimes several wakes in a row */
       while (tp_load(&received, acquire) != i) sched_yield();
