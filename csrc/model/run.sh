@@ -5,7 +5,8 @@
 #   run.sh CORE NO_ROUND33     one configuration with switches, and the shortest counter-example
 #
 # A check is exhaustive: a search cut short by memory, depth or time is a failure whatever it found
-# until then. MODEL_JOBS (2) checks run at a time. Nothing is left behind.
+# until then. MODEL_JOBS (2) checks run at a time, some 80 seconds on two free cores and about
+# 1 GB each. Nothing is left behind.
 # Depends on: spin, gcc.   Used by: config/build/run-model.sh.   Told in: README.md.
 set -u
 cd "$(dirname "$0")" || exit 1
