@@ -59,21 +59,25 @@ void threadpool_sync_slow(threadpool_worker *front, threadpool_job *job) {
   }
 }
 
-/* Steps 1 to 4 of a join wait. It has slept, or there was a reason not to. */
-static void wait_asleep(tp_worker *w, tp_latch *done) {
+/* Steps 1 to 4 of a join wait. It has slept, or there was a reason not to. True: somebody claimed it to
+ * help. */
+static bool wait_asleep(tp_worker *w, tp_latch *done) {
   tp_sched *s = w->sched;
   tp_bitmap *waiters = &s->sleep.waiters;
   if (!tp_latch_sleepy(&w->join)) { /* step 1; a late SET of an earlier wait (S7) */
     tp_latch_reset(&w->join);
-    return;
+    return false;
   }
   if (!tp_latch_sleepy(done)) { /* it is done */
     tp_latch_reset(&w->join);
-    return;
+    return false;
   }
-  tp_bitmap_set(waiters, w->index);
-  /* Step 2, ordered by the bit's RMW: whoever exposes after this look sees the bit. */
-  bool look = (w->help_depth < HELP_MOST && tp_visible_jobs(s)) || tp_load(&w->directed, seq_cst);
+  bool helps =
+      w->help_depth < HELP_MOST; /* else it must not be claimed: it could not pass the wake on */
+  if (helps) tp_bitmap_set(waiters, w->index);
+  /* Step 2, ordered by the bit's RMW: whoever exposes after this look sees the bit. (And directed work by
+   * that of the latch, which tp_post_to sets.) */
+  bool look = (helps && tp_visible_jobs(s)) || tp_load(&w->directed, seq_cst);
   bool slept = false;
   /* Step 3: the job's latch first. A completer that finds SLEEPING sets our latch, in whichever state. */
   if (!look && tp_latch_sleep(done) && tp_latch_sleep(&w->join)) {
@@ -81,23 +85,25 @@ static void wait_asleep(tp_worker *w, tp_latch *done) {
     tp_latch_block(&w->join, 0); /* step 4 */
     slept = true;
   }
-  bool claimed = !tp_bitmap_clear(waiters, w->index);
+  bool claimed = helps && !tp_bitmap_clear(waiters, w->index);
   tp_latch_reset(&w->join);
   uint32_t was = tp_load(done, relaxed);
   while (was != TP_SET && !tp_cas_weak(done, &was, TP_UNSET, relaxed)) {
   } /* the next round acquires */
   if (slept) tp_bump(&w->count.woken, 1);
-  /* S8: claimed to help, but leaving. */
-  if (claimed && tp_latch_is_set(done)) tp_post_pass_on(w);
+  return claimed;
 }
 
 void tp_join_wait(tp_worker *w, tp_latch *done) {
+  bool claimed = false;
   for (unsigned round = 0; !tp_latch_is_set(done); round++) {
     if (tp_unlikely(tp_load(&w->directed, relaxed))) tp_run_directed(w);
     if (w->help_depth < HELP_MOST) {
       threadpool_job *job = tp_deque_pop(&w->front); /* spawned by what we have helped with */
       if (!job) job = tp_find_job(w);
       if (job) {
+        if (claimed) tp_post_pass_on(w); /* S8: the wake was for one, but there may be more */
+        claimed = false;
         w->help_depth++;
         tp_run_job(w, job);
         w->help_depth--;
@@ -110,9 +116,10 @@ void tp_join_wait(tp_worker *w, tp_latch *done) {
       for (unsigned i = 0; i < round; i++) tp_pause();
       continue;
     }
-    wait_asleep(w, done);
+    claimed = wait_asleep(w, done);
     round = (unsigned)-1;
   }
+  if (claimed) tp_post_pass_on(w); /* S8: claimed to help, but leaving */
 }
 
 int threadpool_join(threadpool_worker *w, threadpool_fn a, void *a_arg, threadpool_fn b,

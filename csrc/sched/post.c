@@ -122,7 +122,7 @@ void tp_post_to(tp_worker *target, tp_work *work) {
   while (
       !tp_cas_weak(&target->directed, &top, work, seq_cst)); /* S3; pairs with tp_take_directed */
   tp_wake_seat(target);
-  if (tp_bitmap_clear(&target->sched->sleep.waiters, target->index)) tp_wake_join(target);
+  tp_wake_join(target); /* if it does not wait for a job, it finds a late SET the next time (S7) */
 }
 
 void tp_post_found(tp_worker *w) {
