@@ -1,4 +1,4 @@
-#include "io/sleep.h"
+#include "io/delay.h"
 
 static void fire(tp_timer *timer) {
   tp_alarm_clock *c = (tp_alarm_clock *)timer;

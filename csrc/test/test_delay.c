@@ -1,4 +1,4 @@
-/* test_sleep.c - tasks that sleep, and tasks that are ended by a deadline. */
+/* test_delay.c - tasks that sleep, and tasks that are ended by a deadline. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include "api/pool.h"
 #include "base/clock.h"
-#include "io/sleep.h"
+#include "io/delay.h"
 
 enum { SLEEPERS = 500 };
 

@@ -1,4 +1,4 @@
-/* sleep.h - a task's timers: wake it at a time, or end it by a deadline.
+/* delay.h - a task's timers: wake it at a time, or end it by a deadline.
  *
  * Depends on: io/reactor.h, task/task.h. A tp_alarm_clock is the task's own memory (part of its arg); stop it in the
  * task's `end`, which is always called.
@@ -7,8 +7,8 @@
  *     fires, or the stop that came before (R5: exactly one of them).
  * N2  After the stop has returned the clock's memory is not touched any more.
  */
-#ifndef TP_IO_SLEEP_H
-#define TP_IO_SLEEP_H
+#ifndef TP_IO_DELAY_H
+#define TP_IO_DELAY_H
 
 #include "io/reactor.h"
 #include "task/task.h"
