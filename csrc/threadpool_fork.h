@@ -9,8 +9,8 @@
  *       |  public      |   private      |            [top, split)    thieves may take these, oldest first
  *   ----+--------------+----------------+----        [split, bottom) plain memory of the owner
  *
- * While THREADPOOL_FORKS forks wait, threadpool_enough() is true and a further fork may as well be a
- * plain call:
+ * While enough forks wait for thieves (two, or more in a larger pool), threadpool_enough() is true and a
+ * further fork may as well be a plain call:
  *
  *   long fib(threadpool_worker *w, int n) {
  *     if (n < 2) return n;
@@ -26,7 +26,7 @@
  * Every fork is synced by the function that forked, on the same worker, before it returns. A job never
  * blocks on anything but other jobs: while A runs, B may be a plain call that comes after it.
  *
- * Cost, nobody stealing: threadpool_enough 2 loads; fork and sync of a private job some 10 plain
+ * Cost, nobody stealing: threadpool_enough 3 loads; fork and sync of a private job some 10 plain
  * instructions each; of a public one (the oldest few) one fence each, 8 ns.
  */
 #ifndef THREADPOOL_FORK_H
@@ -37,10 +37,6 @@
 #include <stdint.h>
 
 #include "threadpool.h"
-
-/* So many forks wait in a deque before further ones are elided. With k the tree of forks is cut below
- * some depth^k / k! nodes: few enough to cost nothing, many enough to be stolen from. */
-#define THREADPOOL_FORKS 4
 
 /* A fork. Lives on the stack of the function that forks; valid until its sync has returned. */
 typedef struct threadpool_job {
@@ -65,6 +61,7 @@ struct threadpool_worker {
   _Alignas(64) int64_t bottom;        /* the owner's alone from here on */
   int64_t limit;                      /* bottom may not reach it without a look at top */
   int64_t keep;                       /* so many jobs are to be public */
+  int64_t enough;                     /* so many forks wait before further ones are elided */
   threadpool_slots *own;              /* == slots */
 };
 
@@ -77,7 +74,7 @@ THREADPOOL_API void threadpool_sync_slow(threadpool_worker *w, threadpool_job *j
 static inline bool threadpool_enough(threadpool_worker *w) {
   /* Relaxed: a stale top only means one fork more or less. */
   return __builtin_expect(
-      atomic_load_explicit(&w->top, memory_order_relaxed) + THREADPOOL_FORKS <= w->bottom, 1);
+      atomic_load_explicit(&w->top, memory_order_relaxed) + w->enough <= w->bottom, 1);
 }
 
 /* [W] Let fn(worker, arg) be run by this or another worker, from now until threadpool_sync. */

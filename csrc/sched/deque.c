@@ -23,6 +23,7 @@ int tp_deque_init(threadpool_worker *w, unsigned keep) {
   w->bottom = 0;
   w->limit = FIRST_SIZE;
   w->keep = keep;
+  w->enough = keep + 1;
   w->own = s;
   return 0;
 }

@@ -19,7 +19,8 @@
 #include "base/atomic.h"
 #include "threadpool_fork.h"
 
-/* [any] ERR_MALLOC_FAILED or 0. `keep`: how many jobs forks keep public. */
+/* [any] ERR_MALLOC_FAILED or 0. `keep`: how many jobs forks keep public; with one
+ * more private, further forks are elided: with k waiting, depth^k / k! forks of a tree are pushed. */
 int tp_deque_init(threadpool_worker *w, unsigned keep);
 /* [any, once nobody uses it] */
 void tp_deque_free(threadpool_worker *w);

@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "sched/post.h"
 
+enum { FORKS_PUBLIC = 4 };
+
 static void sit(tp_worker *none, tp_work *work) {
   (void)none;
   tp_worker_run((tp_worker *)((char *)work - offsetof(tp_worker, sit)));
@@ -17,8 +19,8 @@ static int init_seat(tp_sched *s, unsigned i) {
   w->interval = w->until_global = (unsigned)(TP_NS_PER_MS / w->average_ns);
   w->sit.run = sit;
   tp_rng_seed(&w->rng, i + 1);
-  /* One public job for each other worker, as far as forks go: private ones are out of reach. */
-  unsigned keep = s->workers < THREADPOOL_FORKS - 1 ? s->workers : THREADPOOL_FORKS - 1;
+  /* One public job for each other worker, as far as that stays cheap: private ones are out of reach. */
+  unsigned keep = s->workers < FORKS_PUBLIC ? s->workers : FORKS_PUBLIC;
   return tp_deque_init(&w->front, keep);
 }
 
