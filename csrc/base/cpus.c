@@ -1,5 +1,6 @@
 #include "base/cpus.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,7 +10,8 @@
 unsigned tp_cpus_of_quota(const char *cpu_max) {
   long quota = 0, period = 0;
   if (sscanf(cpu_max, "%ld %ld", &quota, &period) != 2 || quota <= 0 || period <= 0) return 0;
-  return (unsigned)((quota + period - 1) / period);
+  long cpus = quota / period + (quota % period != 0);
+  return cpus < INT_MAX ? (unsigned)cpus : INT_MAX;
 }
 
 static bool read_text(const char *path, char *text, size_t size) {
