@@ -6,6 +6,8 @@
  *   bits  8..15  flags      notified, cancelled, join interest
  *   bits 16..23  shield     depth; cancellation takes effect at 0
  *   bits 24..47  references
+ *   bits 48..55  code       why it failed, negated (0: it did not); the runner's
+ *   bits 56..58  constant   priority and blocking, from the spawn on
  */
 #ifndef TP_TASK_STATE_H
 #define TP_TASK_STATE_H
@@ -24,6 +26,11 @@ typedef _Atomic uint64_t tp_state;
 #define TP_REF_ONE        (1ull << 24)
 #define TP_REF_MASK       (0xffffffull << 24)
 
+#define TP_CODE_SHIFT     48
+#define TP_CODE_MASK      (0xffull << TP_CODE_SHIFT)
+#define TP_PRIORITY_SHIFT 56 /* tp_priority */
+#define TP_BLOCKING       (1ull << 58)
+
 enum { TP_IDLE = 0, TP_SCHEDULED = 1, TP_RUNNING = 2, TP_COMPLETE = 3 };
 
 static inline unsigned tp_lifecycle(uint64_t s) {
@@ -31,6 +38,12 @@ static inline unsigned tp_lifecycle(uint64_t s) {
 }
 static inline uint64_t tp_refs(uint64_t s) {
   return (s & TP_REF_MASK) / TP_REF_ONE;
+}
+static inline int tp_code(uint64_t s) {
+  return -(int)((s & TP_CODE_MASK) >> TP_CODE_SHIFT);
+}
+static inline unsigned tp_priority_of(uint64_t s) {
+  return (unsigned)(s >> TP_PRIORITY_SHIFT & 3);
 }
 /* K5: asked for, and no shield holds it off. */
 static inline bool tp_is_cancelled(uint64_t s) {
@@ -52,9 +65,11 @@ static inline uint64_t tp_with(uint64_t s, unsigned lifecycle) {
 typedef enum { TP_START_RUN, TP_START_CANCELLED } tp_start;
 
 /* [runner] SCHEDULED -> RUNNING. CANCELLED: it must not be polled, but ended. K1: a task in a queue is
- * SCHEDULED, is in one queue only, and whoever took it out is its only runner. */
+ * SCHEDULED or has yielded, is in one queue only, and whoever took it out is its only runner. One that
+ * has yielded is RUNNING already (K2), so the word need not be written. */
 __attribute__((warn_unused_result)) static inline tp_start tp_state_start(tp_state *state) {
   TP_TRANSITION(state, old, new, {
+    if (tp_lifecycle(old) == TP_RUNNING) break;
     TP_ASSERT(tp_lifecycle(old) == TP_SCHEDULED, "K1");
     new = tp_with(old, TP_RUNNING) & ~TP_NOTIFIED;
   });
@@ -139,6 +154,12 @@ __attribute__((warn_unused_result)) static inline bool tp_state_unjoin(tp_state 
     new = old & ~TP_JOIN_INTEREST;
   });
   return true;
+}
+
+/* [runner] The code of its end. */
+static inline void tp_state_set_code(tp_state *state, int code) {
+  uint64_t bits = (uint64_t)(uint8_t)-code << TP_CODE_SHIFT;
+  TP_TRANSITION(state, old, new, { new = (old & ~TP_CODE_MASK) | bits; });
 }
 
 /* [any, holding a reference] */

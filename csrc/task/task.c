@@ -105,9 +105,10 @@ static void count_completed(tp_tasks *ts) {
 /* The task is SCHEDULED (K1), and alive until its end whatever happens to other references. */
 static int submit(tp_task *t, bool last) {
   tp_worker *w = seat_in(t->tasks);
-  if (t->blocking) return tp_threads_run(&t->tasks->sched->threads, &t->work, TP_THREAD_QUEUE);
-  if (!w || w->index == w->sched->workers || t->priority != TP_NORMAL)
-    tp_post(t->tasks->sched, (tp_priority)t->priority, &t->work);
+  uint64_t s = tp_load(&t->state, relaxed); /* for its constant bits */
+  if (s & TP_BLOCKING) return tp_threads_run(&t->tasks->sched->threads, &t->work, TP_THREAD_QUEUE);
+  if (!w || w->index == w->sched->workers || tp_priority_of(s) != TP_NORMAL)
+    tp_post(t->tasks->sched, (tp_priority)tp_priority_of(s), &t->work);
   else if (last)
     tp_post_last(w, &t->work);
   else
@@ -126,14 +127,10 @@ int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
   t->poll = spec->poll;
   t->arg = spec->arg;
   t->end = spec->end;
-  t->priority = (uint8_t)spec->priority;
-  t->blocking = spec->blocking;
-  t->yielded = false;
-  t->code = 0;
-  t->result = NULL;
-  t->direct = NULL;
+  uint64_t constant =
+      (uint64_t)spec->priority << TP_PRIORITY_SHIFT | (spec->blocking ? TP_BLOCKING : 0);
   /* Release: who finds it by its id sees a whole task. */
-  tp_store(&t->state, TP_SCHEDULED + (handle ? 2 : 1) * TP_REF_ONE, release);
+  tp_store(&t->state, TP_SCHEDULED | constant | (handle ? 2 : 1) * TP_REF_ONE, release);
   if (handle) *handle = t;
   error = submit(t, false);
   if (!error) return 0;
@@ -162,7 +159,7 @@ static void end(tp_task *t) {
 }
 
 static void end_cancelled(tp_task *t) {
-  t->code = ERR_CANCELLED;
+  tp_task_fail(t, ERR_CANCELLED);
   end(t);
 }
 
@@ -172,18 +169,22 @@ static void run(tp_worker *w, tp_work *work) {
       NULL; /* awaits t and is RUNNING (K2); its own parent->parent awaits it, and so on */
   for (;;) {
     if (w) w->root = (const void *)t->poll;
-    bool cancelled;
-    if (t->yielded) { /* K2: still RUNNING */
-      t->yielded = false;
-      cancelled = tp_task_cancelled(t);
-    } else {
-      cancelled = tp_state_start(&t->state) == TP_START_CANCELLED;
-    }
-  poll:
+    bool cancelled = tp_state_start(&t->state) == TP_START_CANCELLED;
+  poll:;
+    tp_poll outcome = TP_PENDING;
     if (cancelled) {
       end_cancelled(t);
-    } else if (t->poll(t, t->arg) == TP_READY) {
+    } else if ((outcome = t->poll(t, t->arg)) == TP_READY) {
       end(t);
+    } else if (outcome == TP_YIELD) {
+      if (tp_load(&t->state, relaxed) & TP_BLOCKING)
+        continue; /* a thread of its own: nobody to give way to */
+      tp_worker *seat = seat_in(t->tasks);
+      if (seat)
+        tp_post_last(seat, &t->work);
+      else /* it has left its seat */
+        tp_post(t->tasks->sched, (tp_priority)tp_priority_of(tp_load(&t->state, relaxed)),
+                &t->work);
     } else if (t->direct) {
       /* A child from our own LIFO slot: run it, then t again, instead of waking each other. */
       tp_task *child = t->direct;
@@ -192,19 +193,12 @@ static void run(tp_worker *w, tp_work *work) {
       parent = t;
       t = child;
       continue;
-    } else if (t->yielded) {
-      if (t->blocking) continue; /* on a thread of its own there is nobody to give way to */
-      tp_worker *seat = seat_in(t->tasks);
-      if (seat)
-        tp_post_last(seat, &t->work);
-      else
-        tp_post(t->tasks->sched, (tp_priority)t->priority, &t->work); /* it has left its seat */
     } else {
       switch (tp_state_pause(&t->state)) {
       case TP_PAUSE_IDLE: break;
       case TP_PAUSE_AGAIN:
         if (submit(t, true) != 0 && tp_state_start(&t->state) != TP_START_CANCELLED) {
-          t->code = ERR_MALLOC_FAILED; /* a blocking task, and no thread to be had */
+          tp_task_fail(t, ERR_MALLOC_FAILED); /* a blocking task, and no thread to be had */
           end(t);
         }
         break;
@@ -222,11 +216,6 @@ static void run(tp_worker *w, tp_work *work) {
 
 /* --- from the poll function */
 
-tp_poll tp_task_yield(tp_task *t) {
-  t->yielded = true;
-  return TP_PENDING;
-}
-
 static void wake_awaiter(void *arg) {
   tp_task *t = arg;
   tp_task_wake(t);
@@ -238,8 +227,8 @@ tp_poll tp_task_await(tp_task *t, tp_task *child) {
   tp_worker *w = seat_in(t->tasks);
   tp_work *work = &child->work;
   /* Still in our LIFO slot: take it out, and have the runner run it next. */
-  if (w && !t->blocking && !t->direct && tp_load(&w->lifo, relaxed) == work &&
-      tp_cas(&w->lifo, &work, NULL, acquire)) {
+  if (w && !t->direct && !(tp_load(&t->state, relaxed) & TP_BLOCKING) &&
+      tp_load(&w->lifo, relaxed) == work && tp_cas(&w->lifo, &work, NULL, acquire)) {
     t->direct = child;
     return TP_PENDING;
   }
@@ -256,10 +245,8 @@ tp_poll tp_task_await(tp_task *t, tp_task *child) {
 /* It is SCHEDULED by us and must be queued. When a blocking task gets no thread it ends here. */
 static void submit_or_end(tp_task *t) {
   if (submit(t, false) == 0) return;
-  if (tp_state_start(&t->state) == TP_START_CANCELLED)
-    t->code = ERR_CANCELLED;
-  else
-    t->code = ERR_MALLOC_FAILED;
+  bool cancelled = tp_state_start(&t->state) == TP_START_CANCELLED;
+  tp_task_fail(t, cancelled ? ERR_CANCELLED : ERR_MALLOC_FAILED);
   end(t);
 }
 

@@ -7,8 +7,8 @@
  * plain function is a poll function that is ready at once.
  *
  * K1  SCHEDULED means: in exactly one queue. Whoever takes it out makes it RUNNING and is its only runner.
- * K2  Only the runner leaves RUNNING. (A task that yields stays RUNNING in the queue: its runner is then
- *     whoever takes it out, and a wake meanwhile sets `notified`.)
+ * K2  Only the runner leaves RUNNING. A task that yields stays RUNNING in the queue: its runner is then
+ *     whoever takes it out, and a wake meanwhile sets `notified`.
  * K3  IDLE -> SCHEDULED is one CAS of one waker or canceller, who queues it. A wake is never lost: while
  *     RUNNING it sets `notified`, which the pause sees in the same CAS that makes it IDLE.
  * K4  Every task reaches COMPLETE exactly once, with one code, after `end` was called exactly once.
@@ -29,7 +29,7 @@
 typedef struct tp_task tp_task;
 typedef struct tp_tasks tp_tasks;
 
-typedef enum { TP_PENDING, TP_READY } tp_poll;
+typedef enum { TP_PENDING, TP_READY, TP_YIELD } tp_poll;
 typedef tp_poll (*tp_poll_fn)(tp_task *t, void *arg);
 
 /* Told once of a task's end, on the thread that ended it. */
@@ -38,22 +38,19 @@ typedef struct tp_done {
   void *arg;
 } tp_done;
 
+/* The first cache line is all that a task needs which nobody waits for: it is what travels from the core
+ * that spawns to the one that runs, and back with the record. */
 struct tp_task {
-  tp_record record; /* its id */
-  tp_work work;     /* in the queue it is SCHEDULED in */
-  tp_state state;
-  tp_tasks *tasks;
-  tp_poll_fn poll; /* constant while it lives, as are arg, end, priority and blocking */
+  TP_ALIGNED tp_record record; /* its id */
+  tp_work work;                /* in the queue it is SCHEDULED in */
+  tp_state state;  /* with what is constant: priority, blocking; and the code of the end */
+  tp_tasks *tasks; /* constant while it lives, as are poll, arg and end */
+  tp_poll_fn poll;
   void *arg;
   void (*end)(
-      tp_task *t); /* called once before COMPLETE: releases what arg holds, may change code */
-  uint8_t priority;
-  bool blocking;
-  bool yielded; /* [runner] */
-  int code;     /* [runner] 0, or why it failed; others read it after COMPLETE */
-  void *result; /* [runner] the same */
-  tp_task
-      *direct; /* [runner] a child taken from the LIFO slot, to be run before it is polled again */
+      tp_task *t); /* called once before COMPLETE: releases what arg holds, may change the code */
+  /* Second line. NULL while unused, so that a spawn need not write it. */
+  tp_task *direct; /* [runner] a child from the LIFO slot, to be run before it is polled again */
   tp_task *parent; /* [runner] while it has a direct child: who awaits it in the same way */
   tp_done done;    /* K6 */
 };
@@ -99,15 +96,23 @@ static inline uint64_t tp_task_id(tp_task *t) {
 }
 static inline bool tp_task_over(tp_task *t) {
   return tp_lifecycle(tp_load(&t->state, acquire)) ==
-         TP_COMPLETE; /* code and result are seen then */
+         TP_COMPLETE; /* its code, and what it did, are seen then */
+}
+/* [any, after its end; in `end` and after] 0, or why it failed. */
+static inline int tp_task_code(tp_task *t) {
+  return tp_code(tp_load(&t->state, relaxed));
 }
 
 /* --- inside the poll function [runner] --- */
 
-/* Give way to others: `return tp_task_yield(t);`. It is polled again after what is queued now. */
-tp_poll tp_task_yield(tp_task *t);
+/* A poll function that returns TP_YIELD gives way to others: it is polled again after what is queued now. */
 
-/* TP_READY: the child is over, its code and result may be read and its handle given back. TP_PENDING: return
+/* What it failed with, before it returns TP_READY; `end` may still change it. -127..0. */
+static inline void tp_task_fail(tp_task *t, int code) {
+  tp_state_set_code(&t->state, code);
+}
+
+/* TP_READY: the child is over, its code may be read and its handle given back. TP_PENDING: return
  * it; the task is polled again when the child is over. One awaiter a child. */
 tp_poll tp_task_await(tp_task *t, tp_task *child);
 

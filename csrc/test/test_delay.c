@@ -44,7 +44,7 @@ static void sleepers_wake_and_never_early(void **state) {
   }
   for (int i = 0; i < SLEEPERS; i++) {
     assert_int_equal(tp_task_wait(t[i], 0), 0);
-    assert_int_equal(t[i]->code, 0);
+    assert_int_equal(tp_task_code(t[i]), 0);
     assert_true(tp_now_ns() >= s[i].until);
     tp_task_unref(t[i]);
   }
@@ -66,7 +66,7 @@ static void cancelled_sleepers_end_at_once(void **state) {
   for (int i = 0; i < SLEEPERS; i++) {
     if (i % 2 == 0) assert_true(tp_task_cancel(t[i]));
     assert_int_equal(tp_task_wait(t[i], 0), 0);
-    assert_int_equal(t[i]->code, ERR_CANCELLED);
+    assert_int_equal(tp_task_code(t[i]), ERR_CANCELLED);
     tp_task_unref(t[i]);
   }
   assert_int_equal(threadpool_shutdown(pool), 0);
@@ -87,7 +87,7 @@ static tp_poll never(tp_task *t, void *arg) {
   return TP_PENDING;
 }
 static void timed_out(tp_task *t) {
-  if (tp_clock_stop(&((limited *)t->arg)->deadline)) t->code = ERR_TIMEOUT;
+  if (tp_clock_stop(&((limited *)t->arg)->deadline)) tp_task_fail(t, ERR_TIMEOUT);
 }
 
 static void a_deadline_ends_a_task(void **state) {
@@ -99,7 +99,7 @@ static void a_deadline_ends_a_task(void **state) {
     tp_task *t;
     assert_int_equal(tp_spawn(pool->tasks, &spec, &t), 0);
     assert_int_equal(tp_task_wait(t, 0), 0);
-    assert_int_equal(t->code, ERR_TIMEOUT);
+    assert_int_equal(tp_task_code(t), ERR_TIMEOUT);
     tp_task_unref(t);
   }
   assert_int_equal(threadpool_shutdown(pool), 0);
