@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/atomic.h"
 
@@ -35,4 +37,27 @@ void *tp_alloc(size_t size) {
 
 void tp_free(void *p) {
   free(p);
+}
+
+/* Huge pages begin at multiples of their size, and mmap gives any page: so map one more, and give back what
+ * lies before and behind. Small tables take ordinary pages. */
+enum { HUGE_PAGE = 2 << 20 };
+
+void *tp_map(size_t size) {
+  if (tp_fail_now()) return NULL;
+  if (size == 0 || size > SIZE_MAX - 2 * (size_t)HUGE_PAGE) return NULL;
+  size_t extra = size < HUGE_PAGE ? 0 : HUGE_PAGE;
+  char *p = mmap(NULL, size + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return NULL;
+  if (!extra) return p;
+  size_t before = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
+  if (before) munmap(p, before);
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), end = (before + size + page - 1) / page * page;
+  if (end < size + extra) munmap(p + end, size + extra - end);
+  madvise(p + before, size, MADV_HUGEPAGE); /* a wish: refusing changes speed only */
+  return p + before;
+}
+
+void tp_unmap(void *p, size_t size) {
+  if (p) munmap(p, size);
 }

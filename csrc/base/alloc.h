@@ -14,6 +14,11 @@ void *tp_alloc(size_t size);
 /* NULL is allowed. */
 void tp_free(void *p);
 
+/* For large tables of which little may ever be used: zeroed memory that costs nothing until it is touched,
+ * in huge pages where the system has them; or NULL. Freed with tp_unmap and the same size; NULL is allowed. */
+void *tp_map(size_t size);
+void tp_unmap(void *p, size_t size);
+
 /* Whether the next thing that may fail (an allocation, a thread, a file descriptor) is to fail:
  * asked by tp_alloc and tp_thread_start. */
 bool tp_fail_now(void);

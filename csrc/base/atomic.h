@@ -32,6 +32,15 @@
 /* A counter with one writer: readers see a recent value, the writer pays no locked instruction. */
 #define tp_bump(p, n) tp_store((p), tp_load((p), relaxed) + (n), relaxed)
 
+/* Have the cache line at p come to this core, to be written. A hint: p may point anywhere. */
+static inline void tp_prefetch(const void *p) {
+#if defined(__x86_64__) /* gcc emits it only if told of the processor; those without it ignore it */
+  __asm__ volatile("prefetchw %0" ::"m"(*(const char *)p));
+#else
+  __builtin_prefetch(p, 1);
+#endif
+}
+
 #define TP_CACHE_LINE 64
 #define TP_ALIGNED    _Alignas(TP_CACHE_LINE)
 

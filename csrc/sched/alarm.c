@@ -27,7 +27,10 @@ static bool look(tp_sched *s) {
       else
         wake = true;
     }
-    if (i < s->workers && (tp_load(&w->lifo, seq_cst) || !tp_ring_empty(&w->ring))) wake = true;
+  }
+  if (tp_visible_tasks(s)) {
+    tp_store(&s->short_tasks, false, relaxed); /* A4 */
+    wake = true;
   }
   if (wake) tp_posted_by_alarm(s);
   return young;
@@ -89,6 +92,14 @@ bool tp_alarm_defer(tp_worker *w) {
     tp_store(&d->since_ns, now, seq_cst); /* A1: before `armed` */
   if (!tp_alarm_arm(w->sched)) return false;
   tp_bump(&w->count.wakes_deferred, 1);
+  return true;
+}
+
+bool tp_alarm_defer_tasks(tp_sched *s, tp_worker *by, unsigned running, size_t n) {
+  if (!running || !tp_load(&s->short_tasks, relaxed)) return false; /* a hint */
+  if (by && n * by->average_ns >= TP_WAKE_NS) return false;
+  if (!tp_alarm_arm(s)) return false;
+  if (by) tp_bump(&by->count.wakes_deferred, 1);
   return true;
 }
 

@@ -51,6 +51,7 @@ void tp_posted(tp_sched *s, tp_worker *by, size_t n) {
   unsigned sleeping = tp_sleeping_of(c), idle = tp_idle_of(c);
   if (tp_likely(sleeping == 0 || n <= idle)) return;
   n -= idle;
+  if (tp_alarm_defer_tasks(s, by, s->workers - tp_inactive_of(c), n)) return;
   if (n > sleeping) n = sleeping;
   while (n-- > 0 && wake_sleeper(s)) COUNT(s, by, wakes_by_post);
 }
@@ -80,9 +81,23 @@ void tp_posted_by_alarm(tp_sched *s) {
     tp_add(&s->outside.wakes_by_alarm, 1, relaxed);
 }
 
-void tp_post(tp_sched *s, tp_priority p, tp_work *work) {
-  tp_queue_inject(&s->queue[p], work);
+tp_inlet *tp_inlet_enter(tp_sched *s) {
+  static _Atomic unsigned threads;
+  static _Thread_local unsigned number __attribute__((tls_model("initial-exec")));
+  if (tp_unlikely(!number)) number = tp_add(&threads, 1, relaxed) + 1;
+  tp_inlet *in = &s->inlets[number % TP_INLETS];
+  tp_lock_acquire(&in->lock);
+  return in;
+}
+
+void tp_inlet_post(tp_sched *s, tp_inlet *in, tp_priority p, tp_work *work) {
+  tp_queue_put(&s->queue[p], in, p, work);
+  tp_lock_release(&in->lock);
   tp_posted(s, NULL, 1);
+}
+
+void tp_post(tp_sched *s, tp_priority p, tp_work *work) {
+  tp_inlet_post(s, tp_inlet_enter(s), p, work);
 }
 
 /* Into the ring, or half of the ring to the global queue. Not a barrier. Returns how many were posted. */
@@ -111,8 +126,8 @@ void tp_post_next(tp_worker *w, tp_work *work) {
   tp_sched *s = w->sched;
   uint64_t c = tp_sleep_posted(&s->sleep);
   if (tp_likely(tp_sleeping_of(c) == 0 || tp_idle_of(c) > 0)) return;
-  /* This worker takes it back in a moment if its tasks are short: not worth a wake (sched/alarm.h). */
-  if (w->average_ns < TP_SHORT_TASK_NS && tp_alarm_arm(s)) return;
+  /* This worker takes it back in a moment if its tasks are short: not worth a wake. */
+  if (tp_alarm_defer_tasks(s, w, 1, 1)) return;
   if (wake_sleeper(s)) tp_bump(&w->count.wakes_by_post, 1);
 }
 
@@ -128,7 +143,7 @@ void tp_post_to(tp_worker *target, tp_work *work) {
 void tp_post_found(tp_worker *w) {
   tp_sched *s = w->sched;
   uint64_t c = tp_sleep_idle_ends(&s->sleep);
-  bool others = (c >> 16 & 0xffff) > 0, waiters = tp_bitmap_any(&s->sleep.waiters);
+  bool others = tp_inactive_of(c) > 0, waiters = tp_bitmap_any(&s->sleep.waiters);
   if (tp_likely(!others && !waiters)) return;
   /* S5. Not only a wake: what we have moved (half a ring, a batch) was out of sight meanwhile, so JEC has
    * to become odd for those who are just falling asleep. */
@@ -136,6 +151,7 @@ void tp_post_found(tp_worker *w) {
   if (!jobs && !(others && tp_visible_tasks(s))) return;
   c = tp_sleep_posted(&s->sleep);
   if (tp_idle_of(c) > 0) return;
+  if (!jobs && tp_alarm_defer_tasks(s, w, 1, 1)) return;
   if (tp_sleeping_of(c) > 0 && wake_sleeper(s))
     tp_bump(&w->count.wakes_by_finder, 1);
   else if (jobs && wake_waiter(s))

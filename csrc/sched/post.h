@@ -10,8 +10,14 @@
 
 #include "sched/sched.h"
 
-/* [any] Into the global queue of that priority. One CAS. */
+/* [any] Into the global queue of that priority. Two uncontended atomic operations, and a CAS if it is the
+ * first since a worker emptied the inlet. */
 void tp_post(tp_sched *s, tp_priority p, tp_work *work);
+
+/* [any] The same in two steps, for who needs the inlet's lock for something else as well: lock the inlet of
+ * this thread; post and unlock it. */
+tp_inlet *tp_inlet_enter(tp_sched *s);
+void tp_inlet_post(tp_sched *s, tp_inlet *in, tp_priority p, tp_work *work);
 
 /* [W] Next in turn for this worker: into its LIFO slot, what was there goes to the ring. One exchange. */
 void tp_post_next(tp_worker *w, tp_work *work);

@@ -20,12 +20,9 @@
 #include "sched/threads.h"
 #include "sync/latch.h"
 
-typedef enum { TP_HIGH, TP_NORMAL, TP_LOW, TP_PRIORITIES } tp_priority;
-
 enum {
   TP_BUDGET = 128,     /* polls between two looks at the clock */
   TP_LIFO_MOST = 3,    /* tasks in a row from the LIFO slot */
-  TP_BATCH_MOST = 32,  /* tasks in a batch from the global queue */
   TP_INTERVAL_MIN = 8, /* polls between two looks at the global queue */
   TP_INTERVAL_MAX = 255,
   TP_LOW_SHARE = 8, /* every so many fetches look at the low-priority queue first */
@@ -50,10 +47,9 @@ struct tp_worker {
   unsigned fetches;         /* [W] from the global queue */
   unsigned help_depth;      /* [W] jobs of others that lie on this stack */
   uint64_t average_ns;      /* [W] EWMA of a poll */
-  uint64_t budget_began_ns; /* [W] 0: unknown, the worker has been idle */
+  uint64_t budget_began_ns; /* [W] when `polls` was 0 */
   const void *root;         /* [W] the function of what is running, for the alarm */
   tp_rng rng;               /* [W] */
-  void *local;              /* [W] the task layer's */
   tp_work sit;              /* the loop, as work for a thread */
 
   TP_ALIGNED _Atomic(tp_work *) lifo; /* [W] fills, [any] takes */
@@ -70,12 +66,14 @@ struct tp_worker {
 typedef struct tp_sched {
   unsigned workers; /* constant */
   bool idle_yield, pin;
+  _Atomic bool short_tasks; /* a hint, written when it changes (sched/alarm.h, A4) */
   unsigned park_timeout_ms;
   cpu_set_t cpus;   /* of the thread that made the pool */
   tp_worker *seats; /* workers + 1 */
 
   tp_sleep sleep;
   tp_queue queue[TP_PRIORITIES];
+  tp_inlet inlets[TP_INLETS];            /* a thread without a seat always uses the same one */
   TP_ALIGNED _Atomic unsigned searchers; /* workers that steal just now */
   unsigned searchers_most;
   TP_ALIGNED _Atomic bool main_taken; /* somebody sits in the main seat */
@@ -98,10 +96,18 @@ tp_sched *tp_sched_new(const tp_sched_options *o);
 void tp_sched_stop(tp_sched *s);
 void tp_sched_free(tp_sched *s);
 
+/* The seat of this thread. Initial-exec: one load instead of a call, also in a library that was loaded
+ * late. */
+extern _Thread_local tp_worker *tp_seat __attribute__((tls_model("initial-exec")));
+
 /* [any] The seat of this thread, or NULL. */
-tp_worker *tp_self(void);
+static inline tp_worker *tp_self(void) {
+  return tp_seat;
+}
 /* [any] Sit down in a seat, or stand up (NULL). */
-void tp_set_self(tp_worker *w);
+static inline void tp_set_self(tp_worker *w) {
+  tp_seat = w;
+}
 
 static inline tp_worker *tp_worker_of(threadpool_worker *front) {
   return (tp_worker *)front;

@@ -25,6 +25,11 @@ static inline unsigned tp_idle_of(uint64_t counters) {
   return (unsigned)(counters >> 16 & 0xffff) - tp_sleeping_of(counters);
 }
 
+/* Searching or blocked. */
+static inline unsigned tp_inactive_of(uint64_t counters) {
+  return (unsigned)(counters >> 16 & 0xffff);
+}
+
 /* Bit i stands for seat i; 64 seats a word, any number of words. */
 typedef struct tp_bitmap {
   unsigned words;

@@ -13,6 +13,7 @@ typedef struct tp_work tp_work;
 struct tp_work {
   tp_work *next;                       /* of the queue it is in; a ring does not use it */
   void (*run)(tp_worker *, tp_work *); /* the work's memory is the function's from then on */
+  tp_work *jump;                       /* in the global queue (sched/queue.h) */
 };
 
 /* A chain, first to last, with its length. */
@@ -29,18 +30,6 @@ static inline void tp_chain_append(tp_chain *c, tp_work *work) {
     c->first = work;
   c->last = work;
   c->length++;
-}
-
-/* Empties `more`. */
-static inline void tp_chain_join(tp_chain *c, tp_chain *more) {
-  if (!more->first) return;
-  if (c->last)
-    c->last->next = more->first;
-  else
-    c->first = more->first;
-  c->last = more->last;
-  c->length += more->length;
-  *more = (tp_chain){0};
 }
 
 static inline tp_work *tp_chain_take(tp_chain *c) {

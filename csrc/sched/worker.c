@@ -8,30 +8,23 @@
 #include "sched/post.h"
 #include "sched/sched.h"
 
-enum { ROUNDS = 32 };
+enum { ROUNDS = 32, SAMPLE_LEAST = 16 };
 
-/* The seat of this thread. Initial-exec: one load instead of a call, also in a library that was loaded late. */
-static _Thread_local tp_worker *self __attribute__((tls_model("initial-exec")));
+_Thread_local tp_worker *tp_seat __attribute__((tls_model("initial-exec")));
 
-tp_worker *tp_self(void) {
-  return self;
-}
-
-void tp_set_self(tp_worker *w) {
-  self = w;
-}
-
-/* Once in TP_BUDGET polls: the clock, and from it how often the global queue is looked at. */
+/* Once in TP_BUDGET polls, and when a worker that was busy finds nothing more: the clock, and from it how
+ * often the global queue is looked at, and whether tasks are short. */
 static TP_NOINLINE void maintain(tp_worker *w) {
   uint64_t now = tp_now_ns();
-  if (w->budget_began_ns) {
-    uint64_t sample = (now - w->budget_began_ns) / TP_BUDGET;
-    w->average_ns = (9 * w->average_ns + sample) / 10;
-    uint64_t interval = TP_NS_PER_MS / (w->average_ns + 1);
-    if (interval < TP_INTERVAL_MIN) interval = TP_INTERVAL_MIN;
-    if (interval > TP_INTERVAL_MAX) interval = TP_INTERVAL_MAX;
-    w->interval = (unsigned)interval;
-  }
+  uint64_t sample = (now - w->budget_began_ns) / w->polls;
+  w->average_ns = (9 * w->average_ns + sample) / 10;
+  uint64_t interval = TP_NS_PER_MS / (w->average_ns + 1);
+  if (interval < TP_INTERVAL_MIN) interval = TP_INTERVAL_MIN;
+  if (interval > TP_INTERVAL_MAX) interval = TP_INTERVAL_MAX;
+  w->interval = (unsigned)interval;
+  bool shorts = w->average_ns < TP_SHORT_TASK_NS;
+  if (tp_load(&w->sched->short_tasks, relaxed) != shorts) /* a hint; a line that all read */
+    tp_store(&w->sched->short_tasks, shorts, relaxed);
   w->budget_began_ns = now;
   w->polls = 0;
 }
@@ -93,8 +86,7 @@ static bool fall_asleep(tp_worker *w, uint64_t jec) {
 /* Idle: search, and sleep when there is nothing. False: the pool stops. */
 static TP_NOINLINE bool search(tp_worker *w, tp_found *f) {
   tp_sched *s = w->sched;
-  w->budget_began_ns = 0;
-  w->polls = 0;
+  if (w->polls >= SAMPLE_LEAST) maintain(w);
   tp_sleep_idle_begins(&s->sleep);
   bool found = false;
   for (unsigned round = 0; !found; round++) {
@@ -119,6 +111,8 @@ static TP_NOINLINE bool search(tp_worker *w, tp_found *f) {
       round = (unsigned)-1; /* else round 32 again */
   }
   stop_searching(w);
+  w->budget_began_ns = tp_now_ns();
+  w->polls = 0;
   tp_post_found(w);
   return found || tp_load(&w->directed, seq_cst) || !tp_load(&s->stop, seq_cst);
 }
@@ -139,7 +133,8 @@ void tp_worker_run(tp_worker *w) {
     /* A wish: failing changes speed only. */
     if (cpu >= 0) pthread_setaffinity_np(pthread_self(), sizeof one, &one);
   }
-  self = w;
+  tp_seat = w;
+  w->budget_began_ns = tp_now_ns();
   for (;;) {
     tp_found f = {0};
     if (tp_unlikely(tp_load(&w->directed, relaxed))) tp_run_directed(w);
@@ -149,7 +144,7 @@ void tp_worker_run(tp_worker *w) {
       tp_run_job(w, f.job);
     } else if (f.work) {
       f.work->run(w, f.work);
-      if (tp_unlikely(self != w)) return; /* it has left the seat */
+      if (tp_unlikely(tp_seat != w)) return; /* it has left the seat */
     } else {
       continue;
     }
@@ -157,24 +152,24 @@ void tp_worker_run(tp_worker *w) {
     if (tp_unlikely(w->deferral.began_ns)) tp_alarm_root_over(w);
     if (tp_unlikely(++w->polls >= TP_BUDGET)) maintain(w);
   }
-  self = NULL;
+  tp_seat = NULL;
   tp_threads_unseat(&w->sched->threads);
 }
 
 int tp_worker_leave(void) {
-  tp_worker *w = self;
+  tp_worker *w = tp_seat;
   if (!w || w->index == w->sched->workers) return ERR_WRONG_THREAD;
   /* Forks that others hold or may still take would come back to a seat that is not ours any more. */
   if (w->front.bottom != tp_load(&w->front.top, relaxed) || w->help_depth) return ERR_WRONG_THREAD;
   tp_sched *s = w->sched;
   if (w->deferral.began_ns) tp_alarm_root_over(w);
-  self = NULL;
+  tp_seat = NULL;
   /* The seat is the substitute's from here on: everything we wrote in it is released by the lock. */
   tp_bump(&w->count.substitutes, 1);
   int error = tp_threads_run(&s->threads, &w->sit, TP_THREAD_SEAT);
   if (error) {
     tp_store(&w->count.substitutes, tp_load(&w->count.substitutes, relaxed) - 1, relaxed);
-    self = w;
+    tp_seat = w;
     return error;
   }
   tp_threads_unseat(&s->threads);

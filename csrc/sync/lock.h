@@ -9,6 +9,8 @@
 #include "base/atomic.h"
 #include "sync/futex.h"
 
+enum { TP_LOCK_SPINS = 50 };
+
 typedef struct tp_lock {
   _Atomic uint32_t word;
 } tp_lock;
@@ -20,6 +22,10 @@ static inline bool tp_lock_try(tp_lock *l) {
 
 static inline void tp_lock_acquire(tp_lock *l) {
   if (tp_lock_try(l)) return;
+  for (int i = 0; i < TP_LOCK_SPINS; i++) { /* most sections are over sooner than a sleep begins */
+    tp_pause();
+    if (tp_load(&l->word, relaxed) == 0 && tp_lock_try(l)) return;
+  }
   /* From here on the word is left at 2: the holder then knows that it has to wake somebody. */
   while (tp_swap(&l->word, 2, acquire) != 0) tp_futex_wait(&l->word, 2);
 }

@@ -2,6 +2,8 @@
 
 #include "base/alloc.h"
 
+enum { PREFETCH = 16 };
+
 void tp_slab_init(tp_slab *s, size_t record_size) {
   s->record_size = record_size;
 }
@@ -19,10 +21,15 @@ void tp_slab_cache_free(tp_slab_cache *c) {
   *c = (tp_slab_cache){0};
 }
 
+static size_t segment_size(const tp_slab *s, int k) {
+  return ((size_t)TP_SLAB_FIRST << k) * s->record_size;
+}
+
 void tp_slab_free(tp_slab *s) {
   free_magazines(s->full);
   free_magazines(s->empty);
-  for (int i = 0; i < TP_SLAB_SEGMENTS; i++) tp_free(tp_load(&s->segment[i], relaxed));
+  for (int k = 0; k < TP_SLAB_SEGMENTS; k++)
+    tp_unmap(tp_load(&s->segment[k], relaxed), segment_size(s, k));
 }
 
 /* Segment k begins at index 1024 * (2^k - 1). */
@@ -46,22 +53,18 @@ uint32_t tp_slab_used(tp_slab *s) {
   return used;
 }
 
-/* Lock held. Fill an empty magazine with new records, as far as memory goes. */
-static void cut(tp_slab *s, tp_magazine *m) {
-  while (m->count < TP_MAGAZINE && s->used < TP_SLAB_MAX_RECORDS) {
+/* Lock held. How many of TP_MAGAZINE new records, from index s->used on, have memory. */
+static uint32_t reserve(tp_slab *s) {
+  uint32_t n = 0;
+  for (; n < TP_MAGAZINE && s->used + n < TP_SLAB_MAX_RECORDS; n++) {
     uint32_t offset;
-    char *segment = segment_of(s, s->used, &offset);
-    if (!segment) {
-      int k = 31 - __builtin_clz(s->used / TP_SLAB_FIRST + 1);
-      segment = tp_alloc(((size_t)TP_SLAB_FIRST << k) * s->record_size);
-      if (!segment) return;
-      tp_store(&s->segment[k], segment, release);
-    }
-    tp_record *r = (tp_record *)(segment + offset * s->record_size);
-    tp_store(&r->id, s->used, relaxed); /* generation 0: never given out */
-    s->used++;
-    m->record[m->count++] = r;
+    if (segment_of(s, s->used + n, &offset)) continue;
+    int k = 31 - __builtin_clz((s->used + n) / TP_SLAB_FIRST + 1);
+    char *segment = tp_map(segment_size(s, k));
+    if (!segment) break;
+    tp_store(&s->segment[k], segment, release); /* pairs with segment_of */
   }
+  return n;
 }
 
 static tp_magazine *pop(tp_magazine **list) {
@@ -75,8 +78,10 @@ static void push(tp_magazine **list, tp_magazine *m) {
   *list = m;
 }
 
-/* Let c->loaded have at least one record. */
+/* Let c->loaded have at least one record. Under the lock are only a few words: what touches new memory is
+ * done outside. */
 static TP_NOINLINE bool refill(tp_slab *s, tp_slab_cache *c) {
+  if (!c->loaded && !(c->loaded = tp_alloc(sizeof *c->loaded))) return false;
   if (c->spare && c->spare->count) {
     tp_magazine *m = c->loaded;
     c->loaded = c->spare;
@@ -85,21 +90,31 @@ static TP_NOINLINE bool refill(tp_slab *s, tp_slab_cache *c) {
   }
   tp_lock_acquire(&s->lock);
   tp_magazine *m = pop(&s->full);
+  uint32_t from = s->used, n = 0;
   if (m) {
-    if (c->loaded) push(&s->empty, c->loaded);
+    push(&s->empty, c->loaded);
     c->loaded = m;
   } else {
-    if (!c->loaded) c->loaded = pop(&s->empty);
-    if (!c->loaded) c->loaded = tp_alloc(sizeof *c->loaded);
-    if (c->loaded) cut(s, c->loaded);
+    n = reserve(s);
+    s->used += n;
   }
   tp_lock_release(&s->lock);
-  return c->loaded && c->loaded->count;
+  m = c->loaded;
+  for (uint32_t i = from; i < from + n; i++) {
+    tp_record *r = tp_slab_at(s, i);
+    tp_store(&r->id, i, relaxed); /* generation 0: never given out */
+    m->record[m->count++] = r;
+  }
+  for (size_t i = m->count, k = 0; i > 0 && k < PREFETCH; k++) tp_prefetch(m->record[--i]);
+  return m->count > 0;
 }
 
 tp_record *tp_slab_take(tp_slab *s, tp_slab_cache *c) {
   if (tp_unlikely(!c->loaded || !c->loaded->count) && !refill(s, c)) return NULL;
-  tp_record *r = c->loaded->record[--c->loaded->count];
+  tp_magazine *m = c->loaded;
+  tp_record *r = m->record[--m->count];
+  /* The next ones were last used on other cores: have their first line come while this one is filled in. */
+  if (m->count > PREFETCH) tp_prefetch(m->record[m->count - PREFETCH]);
   /* L2. Relaxed: whoever looks an id up confirms it by the record's own state word. */
   tp_store(&r->id, tp_load(&r->id, relaxed) + TP_SLAB_GENERATION, relaxed);
   return r;
@@ -115,14 +130,16 @@ static TP_NOINLINE bool make_room(tp_slab *s, tp_slab_cache *c) {
   }
   tp_lock_acquire(&s->lock);
   tp_magazine *m = pop(&s->empty);
-  if (!m) m = tp_alloc(sizeof *m);
-  if (m) {
-    if (c->spare) push(&s->full, c->spare);
-    c->spare = c->loaded;
-    c->loaded = m;
-  }
   tp_lock_release(&s->lock);
-  return m != NULL;
+  if (!m && !(m = tp_alloc(sizeof *m))) return false;
+  if (c->spare) {
+    tp_lock_acquire(&s->lock);
+    push(&s->full, c->spare);
+    tp_lock_release(&s->lock);
+  }
+  c->spare = c->loaded;
+  c->loaded = m;
+  return true;
 }
 
 void tp_slab_give(tp_slab *s, tp_slab_cache *c, tp_record *r) {

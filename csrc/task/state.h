@@ -7,7 +7,7 @@
  *   bits 16..23  shield     depth; cancellation takes effect at 0
  *   bits 24..47  references
  *   bits 48..55  code       why it failed, negated (0: it did not); the runner's
- *   bits 56..58  constant   priority and blocking, from the spawn on
+ *   bits 56..59  constant   priority, blocking, has an `end`: from the spawn on
  */
 #ifndef TP_TASK_STATE_H
 #define TP_TASK_STATE_H
@@ -30,6 +30,7 @@ typedef _Atomic uint64_t tp_state;
 #define TP_CODE_MASK      (0xffull << TP_CODE_SHIFT)
 #define TP_PRIORITY_SHIFT 56 /* tp_priority */
 #define TP_BLOCKING       (1ull << 58)
+#define TP_HAS_END        (1ull << 59)
 
 enum { TP_IDLE = 0, TP_SCHEDULED = 1, TP_RUNNING = 2, TP_COMPLETE = 3 };
 

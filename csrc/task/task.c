@@ -4,22 +4,19 @@
 #include "base/error.h"
 #include "sched/post.h"
 
-enum { SHARDS = 16 };
-
-/* Of a seat: the thread in it is the only user. Of a shard: whoever holds its lock. */
+/* One for each seat, whose thread is the only user, and one for each inlet, for whoever holds its lock. */
 typedef struct store {
-  TP_ALIGNED tp_lock lock; /* shards only */
-  tp_slab_cache cache;
+  TP_ALIGNED tp_slab_cache cache;
   _Atomic uint64_t spawned, completed; /* one writer; tp_tasks_drain adds them up */
 } store;
 
 struct tp_tasks {
   tp_sched *sched;
   tp_slab slab;
-  store *seats;            /* one for each worker */
+  store *seats;            /* one for each worker, and the main seat's */
   _Atomic bool closing;    /* nothing more from outside */
   _Atomic bool cancelling; /* nothing more at all */
-  store shards[SHARDS];
+  store inlets[TP_INLETS];
 };
 
 static void run(tp_worker *w, tp_work *work);
@@ -40,64 +37,45 @@ tp_tasks *tp_tasks_new(tp_sched *s) {
 
 void tp_tasks_free(tp_tasks *ts) {
   for (unsigned i = 0; i <= ts->sched->workers; i++) tp_slab_cache_free(&ts->seats[i].cache);
-  for (int i = 0; i < SHARDS; i++) tp_slab_cache_free(&ts->shards[i].cache);
+  for (int i = 0; i < TP_INLETS; i++) tp_slab_cache_free(&ts->inlets[i].cache);
   tp_slab_free(&ts->slab);
   tp_free(ts->seats);
   tp_free(ts);
 }
 
-/* --- records. Threads without a seat of this pool are spread over the shards. */
+/* --- records */
 
-static store *shard_of(tp_tasks *ts) {
-  static _Atomic unsigned threads;
-  static _Thread_local unsigned number __attribute__((tls_model("initial-exec")));
-  if (tp_unlikely(!number)) number = tp_add(&threads, 1, relaxed) + 1;
-  return &ts->shards[number % SHARDS];
-}
-
-/* The seat of this thread, if it is one of this pool. The main seat has a store too. */
+/* The seat of this thread, if it is one of this pool. */
 static tp_worker *seat_in(tp_tasks *ts) {
   tp_worker *w = tp_self();
   return w && w->sched == ts->sched ? w : NULL;
 }
 
-static tp_task *take_record(tp_tasks *ts, tp_worker *w, int *error) {
-  *error = ERR_MALLOC_FAILED;
-  if (w) {
-    store *s = &ts->seats[w->index];
-    if (tp_unlikely(tp_load(&ts->cancelling, relaxed))) return *error = ERR_SHUTDOWN, NULL;
-    tp_task *t = (tp_task *)tp_slab_take(&ts->slab, &s->cache);
-    if (t) tp_bump(&s->spawned, 1);
-    return t;
-  }
-  store *s = shard_of(ts);
-  tp_task *t = NULL;
-  tp_lock_acquire(&s->lock);
-  if (tp_load(&ts->closing, relaxed))
-    *error = ERR_SHUTDOWN; /* set before tp_tasks_drain took the lock */
-  else
-    t = (tp_task *)tp_slab_take(&ts->slab, &s->cache);
-  if (t) tp_bump(&s->spawned, 1);
-  tp_lock_release(&s->lock);
-  return t;
+/* The store of this thread: *in is its inlet, locked, or NULL if it has a seat. */
+static store *enter(tp_tasks *ts, tp_inlet **in) {
+  tp_worker *w = seat_in(ts);
+  *in = w ? NULL : tp_inlet_enter(ts->sched);
+  return w ? &ts->seats[w->index] : &ts->inlets[(*in)->number];
+}
+
+static void leave(tp_inlet *in) {
+  if (in) tp_lock_release(&in->lock);
 }
 
 static void give_record(tp_task *t) {
+  tp_inlet *in;
   tp_tasks *ts = t->tasks;
-  tp_worker *w = seat_in(ts);
-  store *s = w ? &ts->seats[w->index] : shard_of(ts);
-  if (!w) tp_lock_acquire(&s->lock);
+  store *s = enter(ts, &in);
   tp_slab_give(&ts->slab, &s->cache, &t->record);
-  if (!w) tp_lock_release(&s->lock);
+  leave(in);
 }
 
 /* K8. Release: whoever adds it up sees what the task did. */
 static void count_completed(tp_tasks *ts) {
-  tp_worker *w = seat_in(ts);
-  store *s = w ? &ts->seats[w->index] : shard_of(ts);
-  if (!w) tp_lock_acquire(&s->lock);
+  tp_inlet *in;
+  store *s = enter(ts, &in);
   tp_store(&s->completed, tp_load(&s->completed, relaxed) + 1, release);
-  if (!w) tp_lock_release(&s->lock);
+  leave(in);
 }
 
 /* --- queueing */
@@ -119,20 +97,35 @@ static int submit(tp_task *t, bool last) {
 int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
   if (handle) *handle = NULL;
   if (!spec->poll || (unsigned)spec->priority >= TP_PRIORITIES) return ERR_INVALID_ARGUMENT;
-  int error;
-  tp_task *t = take_record(ts, seat_in(ts), &error);
-  if (!t) return error;
-  t->work = (tp_work){.run = run};
+  tp_inlet *in;
+  store *s = enter(ts, &in);
+  /* `closing` was set before tp_tasks_drain took the inlet's lock. */
+  bool refused = tp_load(in ? &ts->closing : &ts->cancelling, relaxed);
+  tp_task *t = tp_unlikely(refused) ? NULL : (tp_task *)tp_slab_take(&ts->slab, &s->cache);
+  if (tp_unlikely(!t)) {
+    leave(in);
+    return refused ? ERR_SHUTDOWN : ERR_MALLOC_FAILED;
+  }
+  tp_bump(&s->spawned, 1);
+  t->work.run = run;
   t->tasks = ts;
   t->poll = spec->poll;
   t->arg = spec->arg;
-  t->end = spec->end;
-  uint64_t constant =
-      (uint64_t)spec->priority << TP_PRIORITY_SHIFT | (spec->blocking ? TP_BLOCKING : 0);
+  uint64_t constant = (uint64_t)spec->priority << TP_PRIORITY_SHIFT;
+  if (spec->blocking) constant |= TP_BLOCKING;
+  if (spec->end) {
+    constant |= TP_HAS_END;
+    t->end = spec->end;
+  }
   /* Release: who finds it by its id sees a whole task. */
   tp_store(&t->state, TP_SCHEDULED | constant | (handle ? 2 : 1) * TP_REF_ONE, release);
   if (handle) *handle = t;
-  error = submit(t, false);
+  if (in && !spec->blocking) { /* with the lock we have */
+    tp_inlet_post(ts->sched, in, spec->priority, &t->work);
+    return 0;
+  }
+  leave(in);
+  int error = submit(t, false);
   if (!error) return 0;
   /* No thread for a blocking task. Nobody knows it yet but by a guessed id, so nobody is told. */
   if (handle) *handle = NULL;
@@ -146,7 +139,7 @@ int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
 
 static void end(tp_task *t) {
   tp_tasks *ts = t->tasks;
-  if (t->end) t->end(t);
+  if (tp_load(&t->state, relaxed) & TP_HAS_END) t->end(t); /* constant */
   switch (tp_state_end(&t->state)) {
   case TP_END_TELL:
     t->done.fn(t->done.arg); /* K6 */
@@ -308,10 +301,10 @@ static bool drained(tp_tasks *ts) {
   uint64_t completed = 0, spawned = 0;
   for (unsigned i = 0; i <= ts->sched->workers; i++)
     completed += tp_load(&ts->seats[i].completed, acquire);
-  for (int i = 0; i < SHARDS; i++) completed += tp_load(&ts->shards[i].completed, acquire);
+  for (int i = 0; i < TP_INLETS; i++) completed += tp_load(&ts->inlets[i].completed, acquire);
   for (unsigned i = 0; i <= ts->sched->workers; i++)
     spawned += tp_load(&ts->seats[i].spawned, acquire);
-  for (int i = 0; i < SHARDS; i++) spawned += tp_load(&ts->shards[i].spawned, acquire);
+  for (int i = 0; i < TP_INLETS; i++) spawned += tp_load(&ts->inlets[i].spawned, acquire);
   return completed == spawned;
 }
 
@@ -327,9 +320,9 @@ static void cancel_all(tp_tasks *ts) {
 
 void tp_tasks_drain(tp_tasks *ts, uint64_t deadline_ns) {
   tp_store(&ts->closing, true, relaxed);
-  for (int i = 0; i < SHARDS; i++) { /* after this no spawn from outside is under way */
-    tp_lock_acquire(&ts->shards[i].lock);
-    tp_lock_release(&ts->shards[i].lock);
+  for (int i = 0; i < TP_INLETS; i++) { /* after this no spawn from outside is under way */
+    tp_lock_acquire(&ts->sched->inlets[i].lock);
+    tp_lock_release(&ts->sched->inlets[i].lock);
   }
   const struct timespec moment = {0, 200000};
   while (!drained(ts)) {

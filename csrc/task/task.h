@@ -50,7 +50,7 @@ struct tp_task {
   void (*end)(
       tp_task *t); /* called once before COMPLETE: releases what arg holds, may change the code */
   /* Second line. NULL while unused, so that a spawn need not write it. */
-  tp_task *direct; /* [runner] a child from the LIFO slot, to be run before it is polled again */
+  tp_task *direct; /* [runner] a child from the LIFO slot, run before the next poll; else NULL */
   tp_task *parent; /* [runner] while it has a direct child: who awaits it in the same way */
   tp_done done;    /* K6 */
 };

@@ -17,14 +17,24 @@ static int scale(int normal) {
   return getenv("TP_STRESS") ? normal * 20 : normal;
 }
 
+enum { INLETS = 4 };
+
 static tp_queue queue;
+static tp_inlet inlets[INLETS];
 static tp_work works[1000];
 
 static void begin(void) {
   memset(&queue, 0, sizeof queue);
+  memset(inlets, 0, sizeof inlets);
+  for (unsigned i = 0; i < INLETS; i++) tp_inlet_init(&inlets[i], i);
+}
+static void put(unsigned inlet, tp_work *work) {
+  tp_lock_acquire(&inlets[inlet].lock);
+  tp_queue_put(&queue, &inlets[inlet], TP_NORMAL, work);
+  tp_lock_release(&inlets[inlet].lock);
 }
 static void inject(int from, int n) {
-  for (int i = from; i < from + n; i++) tp_queue_inject(&queue, &works[i]);
+  for (int i = from; i < from + n; i++) put(0, &works[i]);
 }
 static void append(int from, int n) {
   tp_chain chain = {0};
@@ -54,54 +64,72 @@ static void an_empty_one_gives_nothing(void **state) {
   takes(7, 1, 0, 0, 0);
 }
 
+/* Take all that is there, and find works[from, from + n). */
+static void drains(int from, int n) {
+  while (n > 0) {
+    tp_chain batch = {0};
+    size_t left = tp_queue_take(&queue, 1, TP_BATCH_MOST, &batch);
+    assert_in_range(batch.length, 1, TP_BATCH_MOST);
+    assert_true(tp_queue_any(&queue) || left == 0);
+    for (tp_work *work; (work = tp_chain_take(&batch)); from++, n--)
+      assert_ptr_equal(work, &works[from]);
+  }
+  takes(1, TP_BATCH_MOST, 0, 0, 0);
+}
+
 static void first_in_first_out(void **state) {
   (void)state;
   begin();
-  for (int n = 1; n < 1000; n += 111) {
+  for (int n = 1; n < 1000;
+       n += n < 70 ? 1 : 111) { /* the borders of pieces, and of what is ahead */
     inject(0, n);
     assert_true(tp_queue_any(&queue));
-    takes(1, 1000, 0, n, 0);
+    drains(0, n);
     append(0, n);
     assert_true(tp_queue_any(&queue));
-    takes(1, 1000, 0, n, 0);
+    drains(0, n);
+    append(0, n / 2);
+    inject(n / 2, n - n / 2);
+    drains(0, n);
   }
-  /* What was left is older than what came since; what was injected joins the list when one takes. */
+  /* What was left is older than what came since; what was put joins the list when one takes. */
   inject(0, 10);
   takes(1, 4, 0, 4, 6);
   inject(10, 10);
-  takes(1, 10, 4, 10, 6);
+  takes(1, 6, 4, 6, 10);
   append(20, 10);
   inject(30, 5);
-  takes(1, 100, 14, 21, 0);
+  drains(10, 25);
 }
 
-static void a_batch_is_added_to(void **state) {
+/* The inlet that got something first is emptied first, whole. */
+static void inlets_take_turns(void **state) {
   (void)state;
   begin();
-  tp_chain batch = {0};
-  tp_chain_append(&batch, &works[0]);
-  inject(1, 3);
-  assert_int_equal(tp_queue_take(&queue, 1, 2, &batch), 1);
-  assert_int_equal(batch.length, 3);
-  for (int i = 0; i < 3; i++) assert_ptr_equal(tp_chain_take(&batch), &works[i]);
-  takes(1, 9, 3, 1, 0);
+  for (int i = 0; i < 60; i++) {
+    put(2, &works[i]);
+    put(0, &works[60 + i]);
+    if (i >= 30) put(3, &works[120 + i - 30]);
+  }
+  drains(0, 150);
+  put(3, &works[0]);
+  put(2, &works[1]);
+  drains(0, 2);
 }
 
+/* The share of what is left, but not more than is left of a piece. */
 static void each_gets_a_fair_share(void **state) {
   (void)state;
   for (unsigned workers = 1; workers <= 9; workers++) {
-    for (unsigned most = 1; most <= 129; most += 16) {
+    for (unsigned most = 1; most <= TP_BATCH_MOST; most += 7) {
       begin();
       int n = 300, at = 0;
-      inject(0, n / 2);
-      append(n / 2, n - n / 2);
-      tp_chain all = {0};
-      assert_int_equal(tp_queue_take(&queue, 1, 1000, &all), 0);
-      assert_int_equal(all.length, n);
-      append(0, n);
+      inject(0, n);
       while (at < n) {
         int left = n - at, share = (left + (int)workers - 1) / (int)workers;
+        int piece = TP_BATCH_MOST - at % TP_BATCH_MOST;
         if (share > (int)most) share = (int)most;
+        if (share > piece) share = piece;
         assert_true(share > 0); /* a queue with something in it gives something */
         takes(workers, most, at, share, (size_t)(left - share));
         at += share;
@@ -112,7 +140,7 @@ static void each_gets_a_fair_share(void **state) {
 
 /* --- four producers and two takers */
 
-enum { PRODUCERS = 4, TAKERS = 2 };
+enum { PRODUCERS = INLETS, TAKERS = 2 };
 
 typedef struct {
   tp_work work; /* first: a tp_work * is an item * */
@@ -134,7 +162,7 @@ static void *producer(void *arg) {
     unsigned n = me % 2 && tp_rng_below(&r, 8) == 0 ? 1 + tp_rng_below(&r, 129) : 0;
     if (n == 0) {
       items[me][i] = (item){.producer = me, .number = i};
-      tp_queue_inject(&queue, &items[me][i++].work);
+      put(me, &items[me][i++].work);
     }
     for (; n > 0 && i < each; n--, i++) {
       items[me][i] = (item){.producer = me, .number = i};
@@ -204,7 +232,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_empty_one_gives_nothing),
       cmocka_unit_test(first_in_first_out),
-      cmocka_unit_test(a_batch_is_added_to),
+      cmocka_unit_test(inlets_take_turns),
       cmocka_unit_test(each_gets_a_fair_share),
       cmocka_unit_test(everything_is_taken_once_and_in_order),
   };
