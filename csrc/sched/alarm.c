@@ -9,8 +9,9 @@
 #include "sched/post.h"
 #include "sched/sched.h"
 
+/* First after `ns`, 0: not any more; then every TP_ALARM_NS. */
 static bool set_timer(tp_alarm *a, uint64_t ns) {
-  struct itimerspec t = {.it_value = {(time_t)(ns / TP_NS_PER_S), (long)(ns % TP_NS_PER_S)}};
+  struct itimerspec t = {.it_value = {0, (long)ns}, .it_interval = {0, TP_ALARM_NS}};
   return timerfd_settime(a->timer, 0, &t, NULL) == 0;
 }
 
@@ -36,12 +37,27 @@ static bool look(tp_sched *s) {
   return young;
 }
 
+/* Whether wakes were deferred since the last tick. */
+static bool still_deferring(tp_sched *s) {
+  uint64_t sum = tp_load(&s->outside.wakes_deferred, relaxed); /* recent values will do (A5) */
+  for (unsigned i = 0; i <= s->workers; i++)
+    sum += tp_load(&s->seats[i].count.wakes_deferred, relaxed);
+  bool more = sum != s->alarm.deferred;
+  s->alarm.deferred = sum;
+  return more;
+}
+
 static void *alarm_main(void *arg) {
   tp_sched *s = arg;
   tp_alarm *a = &s->alarm;
   uint64_t expirations;
   while (read(a->timer, &expirations, sizeof expirations) > 0 && !tp_load(&a->stop, seq_cst)) {
-    tp_swap(&a->armed, 0, seq_cst); /* A1: first clear, then look */
+    if (still_deferring(s)) {
+      look(s);
+      continue;
+    }
+    set_timer(a, 0);
+    tp_swap(&a->armed, 0, seq_cst); /* A1: first stop and clear, then look */
     if (look(s)) tp_alarm_arm(s);
   }
   return NULL;
@@ -76,20 +92,25 @@ bool tp_alarm_arm(tp_sched *s) {
   return set_timer(a, TP_ALARM_NS);
 }
 
-static _Atomic uint8_t *shorts_of(tp_sched *s, const void *root) {
-  return &s->alarm.shorts[((uintptr_t)root * 0x9e3779b97f4a7c15ull) >> 58];
+static _Atomic uint32_t *usual_of(tp_sched *s, const void *root) {
+  return &s->alarm.usual_ns[((uintptr_t)root * 0x9e3779b97f4a7c15ull) >> 58];
 }
 
 bool tp_alarm_defer(tp_worker *w) {
   tp_deferral *d = &w->deferral;
   /* The clock costs as much as all the rest of an exposure: one look in four is enough. */
-  if (tp_load(&d->since_ns, relaxed) && tp_load(&w->count.exposed, relaxed) % 4) return true;
+  bool deferred = tp_load(&d->since_ns, relaxed) != 0; /* our own */
+  if (deferred && tp_load(&w->count.exposed, relaxed) % 4 && tp_load(&w->sched->alarm.armed, seq_cst))
+    return true; /* A1: exposed before `armed` was read */
   uint64_t now = tp_now_ns();
-  if (!d->began_ns) d->began_ns = now;
-  if (tp_load(shorts_of(w->sched, w->root), relaxed) < TP_SHORT_RUNS) return false; /* a hint, A2 */
-  if (now >= d->began_ns + TP_SHORT_NS) return false;
-  if (!tp_load(&d->since_ns, relaxed))
-    tp_store(&d->since_ns, now, seq_cst); /* A1: before `armed` */
+  if (!d->began_ns) {
+    d->began_ns = now;
+    d->short_ns = now < d->ended_ns + TP_SHORT_NS ? TP_SHORT_HOT_NS : TP_SHORT_NS;
+    uint32_t usual = tp_load(usual_of(w->sched, w->root), relaxed); /* a hint, A2 */
+    if (usual == 0 || usual >= d->short_ns) d->short_ns = 0;
+  }
+  if (now >= d->began_ns + d->short_ns) return false;
+  if (!deferred) tp_store(&d->since_ns, now, seq_cst); /* A1: before `armed` */
   if (!tp_alarm_arm(w->sched)) return false;
   tp_bump(&w->count.wakes_deferred, 1);
   return true;
@@ -97,21 +118,28 @@ bool tp_alarm_defer(tp_worker *w) {
 
 bool tp_alarm_defer_tasks(tp_sched *s, tp_worker *by, unsigned running, size_t n) {
   if (!running || !tp_load(&s->short_tasks, relaxed)) return false; /* a hint */
-  if (by && n * by->average_ns >= TP_WAKE_NS) return false;
+  if (by && n * by->average_ns >= TP_SHORT_NS) return false;
   if (!tp_alarm_arm(s)) return false;
-  if (by) tp_bump(&by->count.wakes_deferred, 1);
+  if (by)
+    tp_bump(&by->count.wakes_deferred, 1);
+  else if (!tp_load(&s->outside.wakes_deferred, relaxed)) /* a line that all share: once is news enough */
+    tp_add(&s->outside.wakes_deferred, 1, relaxed);
   return true;
+}
+
+void tp_alarm_woke(tp_worker *w, uint64_t ns) {
+  if (w->deferral.began_ns) w->deferral.began_ns += ns;
 }
 
 void tp_alarm_root_over(tp_worker *w) {
   tp_deferral *d = &w->deferral;
-  _Atomic uint8_t *shorts = shorts_of(w->sched, w->root);
-  uint8_t n = tp_load(shorts, relaxed); /* a lost update of a hint does no harm */
-  if (tp_now_ns() >= d->began_ns + TP_SHORT_NS)
-    n = 0;
-  else if (n < TP_SHORT_RUNS)
-    n++;
-  tp_store(shorts, n, relaxed);
+  d->ended_ns = tp_now_ns();
+  uint64_t took = d->ended_ns - d->began_ns;
+  _Atomic uint32_t *usual = usual_of(w->sched, w->root);
+  uint64_t before = tp_load(usual, relaxed); /* a lost update of a hint does no harm */
+  if (before == 0) before = TP_LONG_NS;
+  if (took > TP_LONG_NS) took = TP_LONG_NS;
+  tp_store(usual, (uint32_t)((before + took) / 2), relaxed);
   d->began_ns = 0;
   tp_store(&d->since_ns, 0, relaxed); /* late news only makes the alarm look in vain */
 }

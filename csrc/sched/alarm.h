@@ -1,25 +1,30 @@
 /* alarm.h - wakes that come later, or not at all if the work was over by then.
  *
- * A futex wake costs the waker some 6 us; a tree of 2,047 forks takes 1.4. So a fork by a *root* (the
- * function of a call, a task, a stolen job) whose last runs were over sooner than a wake would have helped
- * does not wake: it notes the time, and arms a timer if none is armed. Later forks of the same root wake
- * after all when the time is up; and if it never forks again, the timer's thread does it. Tasks are treated
- * the same way: while they are short and somebody runs, a wake for a few of them is left to the alarm.
+ * A futex wake costs the waker some 6 us, and who is woken arrives some 50 us later; a tree of 2,047 forks
+ * takes 1.4. So a fork by a *root* (the function of a call, a task, a stolen job) whose runs are usually over
+ * sooner than a wake would help does not wake: it notes the time, and arms a timer if none is armed. Later
+ * forks of the same root wake after all when the time is up; and if it never forks again, the timer's
+ * thread does it. Tasks are treated the same way: while they are short and somebody runs, a wake for a few
+ * of them is left to the alarm.
  *
- * A1  While something is deferred the timer is armed, or its thread is about to look: the deferral is
- *     stored before `armed` is read, and the thread clears `armed` before it looks (both seq-cst).
- * A2  A root is short after TP_SHORT_RUNS runs in a row that were over in TP_SHORT_NS; one longer run and
- *     it is long again. What is unknown is long: it wakes at once.
+ * A1  While something is deferred `armed` is set, or the thread is about to look: the deferral is stored
+ *     before `armed` is read, and the thread clears `armed` before its last look (both seq-cst). The timer
+ *     ticks while `armed` is set: it is stopped before that is cleared.
+ * A2  A root's usual time is an average in which the last run counts half, and no run more than
+ *     TP_LONG_NS; the time of its wakes is not its own. What is unknown is long: it wakes at once. Short is: over in TP_SHORT_NS; or, if roots come
+ *     one after the other, so that who is woken for one is there for the next, in TP_SHORT_HOT_NS.
+ * A3  The worst case is a long run after short ones: its forks wait TP_ALARM_NS for the first thief.
  * A4  Tasks are short while the average of a worker that lately finished some says so (TP_SHORT_TASK_NS).
  *     Then a wake is left out if somebody runs and what waits, as far as the poster knows, is over in
- *     TP_WAKE_NS. Whoever takes work and leaves more than that wakes. If the alarm finds tasks beside a
+ *     TP_SHORT_NS. Whoever takes work and leaves more than that wakes. If the alarm finds tasks beside a
  *     sleeper, tasks count as long until the next average.
- * A3  The worst case is a long run after short ones: its forks wait TP_ALARM_NS for the first thief.
+ * A5  The timer ticks on while wakes are deferred, so that who defers pays for a system call only after a
+ *     pause; after a tick without any it stops. An idle pool has no timer.
  *
  * TP_ALARM_NS lies beyond the kernel's next tick on purpose: an earlier expiry makes timerfd_settime
  * reprogram the clock device (8 us in a virtual machine, measured), a later one costs 0.4 to 1.3 us.
  *
- * The thread is started with the first deferral, and blocks in read(timerfd) while nothing is armed.
+ * The thread is started with the first deferral, and blocks in read(timerfd).
  */
 #ifndef TP_SCHED_ALARM_H
 #define TP_SCHED_ALARM_H
@@ -31,10 +36,11 @@
 #include "sync/lock.h"
 
 #define TP_ALARM_NS      (5 * TP_NS_PER_MS)
-#define TP_SHORT_NS      (25 * TP_NS_PER_US)
+#define TP_SHORT_NS      (60 * TP_NS_PER_US)
+#define TP_SHORT_HOT_NS  (15 * TP_NS_PER_US)
 #define TP_SHORT_TASK_NS (10 * TP_NS_PER_US)
-#define TP_WAKE_NS       (50 * TP_NS_PER_US) /* from the decision until a woken worker helps */
-enum { TP_SHORT_RUNS = 4, TP_ROOTS = 64 };
+#define TP_LONG_NS       (2 * TP_SHORT_NS) /* all that is longer, or unknown, counts as this */
+enum { TP_ROOTS = 64 };
 
 struct tp_sched;
 struct tp_worker;
@@ -44,11 +50,14 @@ typedef struct tp_deferral {
   _Atomic uint64_t
       since_ns;      /* [W] writes, the alarm reads: when a wake was first left out; 0: none is */
   uint64_t began_ns; /* [W] when this root first wanted a wake; 0: it did not */
+  uint64_t ended_ns; /* [W] when the last root that wanted one was over */
+  uint64_t short_ns; /* [W] what is short for this root (A2) */
 } tp_deferral;
 
 typedef struct tp_alarm {
   _Atomic uint32_t armed;
-  _Atomic uint8_t shorts[TP_ROOTS]; /* A2: short runs in a row, by a hash of the root's function */
+  uint64_t deferred;                  /* [alarm] wakes deferred until the last tick (A5) */
+  _Atomic uint32_t usual_ns[TP_ROOTS]; /* A2, by a hash of the root's function; 0: unknown */
   tp_lock lock;                     /* guards the start */
   _Atomic int state; /* 0 not started, 1 runs, -1 cannot be had: everything wakes at once */
   _Atomic bool stop;
@@ -58,6 +67,9 @@ typedef struct tp_alarm {
 
 /* [W] A fork wants a wake. True: it is left to the alarm. */
 bool tp_alarm_defer(struct tp_worker *w);
+
+/* [W] Wakes for its forks took so long (A2). */
+void tp_alarm_woke(struct tp_worker *w, uint64_t ns);
 
 /* [any] Make sure that the alarm looks within TP_ALARM_NS. False: there is no alarm. */
 bool tp_alarm_arm(struct tp_sched *s);

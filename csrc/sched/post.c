@@ -64,10 +64,12 @@ void tp_posted_jobs(tp_worker *by, size_t n, bool defer) {
   n -= idle;
   if (tp_sleeping_of(c) > 0) {
     if (defer && tp_alarm_defer(by)) return;
+    uint64_t begin = tp_now_ns();
     while (n > 0 && wake_sleeper(s)) {
       n--;
       tp_bump(&by->count.wakes_by_post, 1);
     }
+    tp_alarm_woke(by, tp_now_ns() - begin);
   }
   while (n > 0 && tp_bitmap_any(&s->sleep.waiters) && wake_waiter(s)) {
     n--;
