@@ -9,8 +9,8 @@
  *       |  public      |   private      |            [top, split)    thieves may take these, oldest first
  *   ----+--------------+----------------+----        [split, bottom) plain memory of the owner
  *
- * While enough forks wait for thieves (two, or more in a larger pool), threadpool_enough() is true and a
- * further fork may as well be a plain call:
+ * While enough forks wait for thieves (two, or more in a larger pool), nobody wants another one:
+ * threadpool_enough() is true, and a further fork may as well be a plain call:
  *
  *   long fib(threadpool_worker *w, int n) {
  *     if (n < 2) return n;
@@ -26,7 +26,7 @@
  * Every fork is synced by the function that forked, on the same worker, before it returns. A job never
  * blocks on anything but other jobs: while A runs, B may be a plain call that comes after it.
  *
- * Cost, nobody stealing: threadpool_enough 3 loads; fork and sync of a private job some 10 plain
+ * Cost, nobody stealing: threadpool_enough one load; fork and sync of a private job some 10 plain
  * instructions each; of a public one (the oldest few) one fence each, 8 ns.
  */
 #ifndef THREADPOOL_FORK_H
@@ -58,11 +58,12 @@ struct threadpool_worker {
   _Alignas(64) _Atomic int64_t top;   /* thieves and owner, by CAS */
   _Alignas(64) _Atomic int64_t split; /* the owner writes, thieves read */
   _Atomic(threadpool_slots *) slots;  /* the same */
-  _Alignas(64) int64_t bottom;        /* the owner's alone from here on */
-  int64_t limit;                      /* bottom may not reach it without a look at top */
-  int64_t keep;                       /* so many jobs are to be public */
-  int64_t enough;                     /* so many forks wait before further ones are elided */
-  threadpool_slots *own;              /* == slots */
+  _Atomic uint32_t want; /* a hint: the owner clears it when enough forks wait, thieves set it */
+  _Alignas(64) int64_t bottom; /* the owner's alone from here on */
+  int64_t limit;               /* bottom may not reach it without a look at top */
+  int64_t keep;                /* so many jobs are to be public */
+  int64_t enough;              /* so many forks wait before further ones are elided */
+  threadpool_slots *own;       /* == slots */
 };
 
 /* Slow paths, in the library. [W] */
@@ -72,9 +73,8 @@ THREADPOOL_API void threadpool_sync_slow(threadpool_worker *w, threadpool_job *j
 
 /* [W] Whether enough forks wait for thieves: then call directly instead of forking. */
 static inline bool threadpool_enough(threadpool_worker *w) {
-  /* Relaxed: a stale top only means one fork more or less. */
-  return __builtin_expect(
-      atomic_load_explicit(&w->top, memory_order_relaxed) + w->enough <= w->bottom, 1);
+  /* Relaxed: a hint. One that is lost to a race is given again by the next thief that finds nothing. */
+  return __builtin_expect(!atomic_load_explicit(&w->want, memory_order_relaxed), 1);
 }
 
 /* [W] Let fn(worker, arg) be run by this or another worker, from now until threadpool_sync. */
@@ -93,10 +93,9 @@ static inline void threadpool_fork(threadpool_worker *w, threadpool_job *job, th
   atomic_store_explicit(&w->own->job[b & w->own->mask], job, memory_order_relaxed);
   w->bottom = b + 1;
   /* Relaxed: split is our own, and a stale top only delays the exposure to the next fork. */
-  if (__builtin_expect(atomic_load_explicit(&w->split, memory_order_relaxed) -
-                               atomic_load_explicit(&w->top, memory_order_relaxed) <
-                           w->keep,
-                       0))
+  int64_t top = atomic_load_explicit(&w->top, memory_order_relaxed);
+  atomic_store_explicit(&w->want, b + 1 - top < w->enough, memory_order_relaxed);
+  if (__builtin_expect(atomic_load_explicit(&w->split, memory_order_relaxed) - top < w->keep, 0))
     threadpool_fork_expose(w);
 }
 
@@ -109,6 +108,7 @@ static inline void threadpool_sync(threadpool_worker *w, threadpool_job *job) {
               atomic_load_explicit(&w->own->job[b & w->own->mask], memory_order_relaxed) == job,
           1)) {
     w->bottom = b;
+    atomic_store_explicit(&w->want, 1, memory_order_relaxed); /* one less waits */
     job->fn(w, job->arg);
     return;
   }

@@ -100,7 +100,8 @@ bool tp_alarm_defer(tp_worker *w) {
   tp_deferral *d = &w->deferral;
   /* The clock costs as much as all the rest of an exposure: one look in four is enough. */
   bool deferred = tp_load(&d->since_ns, relaxed) != 0; /* our own */
-  if (deferred && tp_load(&w->count.exposed, relaxed) % 4 && tp_load(&w->sched->alarm.armed, seq_cst))
+  if (deferred && tp_load(&w->count.exposed, relaxed) % 4 &&
+      tp_load(&w->sched->alarm.armed, seq_cst))
     return true; /* A1: exposed before `armed` was read */
   uint64_t now = tp_now_ns();
   if (!d->began_ns) {
@@ -122,7 +123,8 @@ bool tp_alarm_defer_tasks(tp_sched *s, tp_worker *by, unsigned running, size_t n
   if (!tp_alarm_arm(s)) return false;
   if (by)
     tp_bump(&by->count.wakes_deferred, 1);
-  else if (!tp_load(&s->outside.wakes_deferred, relaxed)) /* a line that all share: once is news enough */
+  else if (!tp_load(&s->outside.wakes_deferred,
+                    relaxed)) /* a line that all share: once is news enough */
     tp_add(&s->outside.wakes_deferred, 1, relaxed);
   return true;
 }

@@ -56,9 +56,9 @@ typedef struct tp_deferral {
 
 typedef struct tp_alarm {
   _Atomic uint32_t armed;
-  uint64_t deferred;                  /* [alarm] wakes deferred until the last tick (A5) */
+  uint64_t deferred;                   /* [alarm] wakes deferred until the last tick (A5) */
   _Atomic uint32_t usual_ns[TP_ROOTS]; /* A2, by a hash of the root's function; 0: unknown */
-  tp_lock lock;                     /* guards the start */
+  tp_lock lock;                        /* guards the start */
   _Atomic int state; /* 0 not started, 1 runs, -1 cannot be had: everything wakes at once */
   _Atomic bool stop;
   int timer;

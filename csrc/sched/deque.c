@@ -24,6 +24,7 @@ int tp_deque_init(threadpool_worker *w, unsigned keep) {
   w->limit = FIRST_SIZE;
   w->keep = keep;
   w->enough = keep + 1;
+  tp_store(&w->want, 1, relaxed);
   w->own = s;
   return 0;
 }
@@ -71,6 +72,7 @@ unsigned tp_deque_expose(threadpool_worker *w, int64_t count) {
 threadpool_job *tp_deque_pop(threadpool_worker *w) {
   int64_t b = w->bottom - 1;
   int64_t split = tp_load(&w->split, relaxed); /* our own */
+  tp_store(&w->want, 1, relaxed);              /* D6: one less waits */
   if (b >= split) {                            /* D3 */
     w->bottom = b;
     return tp_load(&w->own->job[b & w->own->mask], relaxed);
@@ -107,7 +109,10 @@ threadpool_job *tp_deque_steal(threadpool_worker *victim, bool *retry) {
   threadpool_slots *slots =
       tp_load(&victim->slots, acquire); /* pairs with tp_deque_make_room (D5) */
   threadpool_job *job = tp_load(&slots->job[t & slots->mask], relaxed); /* the CAS validates it */
-  if (tp_cas(&victim->top, &t, t + 1, seq_cst)) return job;
+  if (tp_cas(&victim->top, &t, t + 1, seq_cst)) {
+    tp_store(&victim->want, 1, relaxed); /* D6 */
+    return job;
+  }
   *retry = true;
   return NULL;
 }

@@ -9,6 +9,9 @@
  * D4  A slot is written before split passes it (release) and read by those who saw that split (acquire).
  * D5  Slots that were replaced by larger ones are kept until the deque is freed: a thief may hold them, and
  *     what it reads there is right, since nobody writes them any more.
+ * D6  `want` is a hint, set while fewer forks wait than `enough`: by the owner's pop and by a thief's steal;
+ *     the owner's fork computes it anew. A thief's may be overwritten by a fork that has not yet seen its
+ *     steal, so a thief that finds nothing public sets it again.
  *
  * Cost: private push and pop no atomic operation; exposing a job a release store (and the poster's fence);
  * public pop one fence, and one CAS for the last; steal one fence and one CAS.
@@ -43,6 +46,13 @@ threadpool_job *tp_deque_steal(threadpool_worker *victim, bool *retry);
 /* [any] Whether public jobs were seen. Callers that must not miss one have a fence before. */
 static inline bool tp_deque_any(threadpool_worker *w) {
   return tp_load(&w->top, acquire) < tp_load(&w->split, acquire);
+}
+
+/* [thief] The same; if there is none, the owner is told that one is wanted (D6). */
+static inline bool tp_deque_offers(threadpool_worker *w) {
+  if (tp_deque_any(w)) return true;
+  if (!tp_load(&w->want, relaxed)) tp_store(&w->want, 1, relaxed);
+  return false;
 }
 
 #endif

@@ -94,7 +94,7 @@ bool tp_find_steal(tp_worker *w, tp_found *f) {
     bool retry = false;
     unsigned taken = 0;
     if (victim == w) continue;
-    if (tp_deque_any(&victim->front) && (f->job = tp_deque_steal(&victim->front, &retry))) {
+    if (tp_deque_offers(&victim->front) && (f->job = tp_deque_steal(&victim->front, &retry))) {
       tp_bump(&w->count.jobs_stolen, 1);
       tp_bump(&w->count.stolen, 1);
       return true;
@@ -122,7 +122,7 @@ threadpool_job *tp_find_job(tp_worker *w) {
   for (unsigned i = 0; i < seats; i++, at = at + 1 == seats ? 0 : at + 1) {
     tp_worker *victim = &s->seats[at];
     bool retry = false;
-    if (victim == w || !tp_deque_any(&victim->front)) continue;
+    if (victim == w || !tp_deque_offers(&victim->front)) continue;
     threadpool_job *job = tp_deque_steal(&victim->front, &retry);
     if (!job) continue;
     tp_bump(&w->count.jobs_stolen, 1);
