@@ -169,8 +169,8 @@ THREADPOOL_API int threadpool_sort_f64(threadpool_worker *w, double *base, size_
   X(wakes_by_post, "sleepers woken because it posted work")                                        \
   X(wakes_by_finder, "sleepers woken because it found more work than it took")                     \
   X(wakes_of_waiter, "join waiters woken to help")                                                 \
-  X(wakes_deferred, "times a wake was left to the alarm")                                          \
-  X(wakes_by_alarm, "sleepers woken by the alarm")                                                 \
+  X(wakes_deferred, "times it left a wake to the alarm")                                           \
+  X(wakes_by_alarm, "sleepers and join waiters woken by the alarm")                                \
   X(exposed, "forks that were offered to others")
 
 typedef struct threadpool_counters {

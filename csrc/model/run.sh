@@ -20,6 +20,7 @@ checks() {
   cat <<'END'
 passes          CORE
 passes          TEAM_ALARM
+passes          SHORT
 passes          RING
 passes          BATCH
 passes          DIRECTED
@@ -83,6 +84,9 @@ lost_wakeup     TEAM        NO_PASS_ON
 lost_wakeup     TEAM_ALARM  NO_HELPER_CHAIN
 
 lost_wakeup     ALARM       ALARM_CLEARS_LATE
+lost_wakeup     SHORT       ALARM_CLEARS_LATE
+lost_wakeup     SHORT       DEFER_WITHOUT_ARMING
+lost_wakeup     SHORT       NO_POST_FENCE
 END
 }
 

@@ -94,6 +94,19 @@
 #define ALL (F | J | K)
 #define START started = F; run Worker(0, RUNS, F, 0, 0); SEARCH(1); run Alarm()
 
+#elif defined(SHORT)
+/* 2 workers, 1 poster and the alarm: begins with worker 0 running R, which posts T into its ring; S is injected.
+ * A wake for a task is left to the alarm if somebody runs. */
+#define NW 2
+#define R 16
+#define S 32
+#define T 64
+#define OWN(x) ((x) == R -> T : 0)
+#define RINGS
+#define DEFERRED
+#define ALL (R | S | T)
+#define START started = R; run Worker(0, RUNS, R, 0, 0); SEARCH(1); run Poster(S); run Alarm()
+
 #elif defined(TRIO)
 /* Begins with worker 0 blocked in the join of J, which worker 1 runs, and worker 2 asleep; one poster
  * injects T. */
@@ -177,8 +190,9 @@ byte directed[NW];  /* tasks for this worker only */
 #ifdef DEFERRED
 bool armed;
 #endif
-byte pend[NW + 1];  /* R2; the last one belongs to the threads outside and stays empty */
-bool lpend[NW + 1]; /* R2 */
+byte pend[NW + 2];  /* R2; the last two belong to the threads outside and the alarm, and stay empty */
+bool lpend[NW + 2]; /* R2 */
+#define THE_ALARM (NW + 1)
 
 /* ghosts */
 byte started; /* work */
@@ -327,13 +341,37 @@ inline wake(p, job) {
 #define MAKE_ODD(p) if :: !odd -> FLUSH(p); odd = 1; EACH(FORGET) :: else fi
 #endif
 
+#ifdef SHORT
+#define LATER , runs
+/* The wake for a task is left to the alarm if somebody runs. One step reads `armed`, another sets it. */
+#ifdef M_DEFER_WITHOUT_ARMING
+#define ARM(p) skip
+#else
+#define ARM(p) atomic { FLUSH(p); armed = 1 }
+#endif
+#define DEFER(p, job)                                                                              \
+  if                                                                                               \
+  :: wakes && runs && !(job) && p != THE_ALARM ->                                                  \
+     if :: armed :: else -> ARM(p) fi;                                                             \
+     atomic { wakes = 0; lack = 0 }                                                                \
+  :: else                                                                                          \
+  fi
+#define RUNS_BESIDE runs = (inactive < NW)
+#else
+#define LATER
+#define DEFER(p, job) skip
+#define RUNS_BESIDE skip
+#endif
+
 /* A piece of work is published: a job (job != 0) or a task. The fence is the caller's. */
 inline post(p, job) {
   atomic {
     MAKE_ODD(p);
     lack = (1 + sleeping > inactive);
-    wakes = (lack && sleeping)
+    wakes = (lack && sleeping);
+    RUNS_BESIDE
   }
+  DEFER(p, job);
   wake(p, job)
 }
 
@@ -468,7 +506,7 @@ inline complete(x) {
 #endif
 
 /* A fork tells that its job is exposed. */
-#ifdef DEFERRED
+#if defined(DEFERRED) && defined(KIDS)
 inline expose() {
   if
   :: armed
@@ -498,7 +536,7 @@ proctype Worker(byte me, at, first, stolen, awaited) {
   bool claimed;        /* a join waiter whose bit somebody took */
   bool early;
   byte v;
-  bool lack, wakes, join, off;
+  bool lack, wakes, join, off LATER;
 
   atomic {
     first = 0; stolen = 0; awaited = 0;
@@ -858,7 +896,7 @@ end_retired:
 /* A thread outside: publishes by a read-modify-write. */
 proctype Poster(byte what) {
   byte v;
-  bool lack, wakes, join, off;
+  bool lack, wakes, join, off LATER;
   atomic { global = global | what; what = 0 }
   post(NW, 0)
 }
@@ -884,21 +922,26 @@ proctype Broadcaster() {
 #endif
 
 #ifdef DEFERRED
-/* The deferred wake of a fork: clear first, then look, then wake. */
+#ifdef KIDS
+#define LOOK_AROUND EACH(LOOK_JOBS)
+#else
+#define LOOK_AROUND EACH(LOOK_RING); LOOK(global, 1)
+#endif
+/* The deferred wake: clear first, then look, then wake. */
 proctype Alarm() {
   byte v, need;
-  bool lack, wakes, join, off;
+  bool lack, wakes, join, off LATER;
 end:
   do
   :: armed ->
 #ifndef M_ALARM_CLEARS_LATE
      armed = 0;
 #endif
-     EACH(LOOK_JOBS);
+     LOOK_AROUND;
 #ifdef M_ALARM_CLEARS_LATE
      armed = 0;
 #endif
-     wake_for_more(NW)
+     wake_for_more(THE_ALARM)
   od
 }
 #endif

@@ -17,7 +17,7 @@ static bool set_timer(tp_alarm *a, uint64_t ns) {
 
 /* True: some deferral is too young to decide. Wakes for those that are not. */
 static bool look(tp_sched *s) {
-  bool young = false, wake = false;
+  bool young = false, jobs = false, tasks = tp_visible_tasks(s);
   uint64_t now = tp_now_ns();
   for (unsigned i = 0; i <= s->workers; i++) {
     tp_worker *w = &s->seats[i];
@@ -26,21 +26,18 @@ static bool look(tp_sched *s) {
       if (now < since + TP_SHORT_NS)
         young = true;
       else
-        wake = true;
+        jobs = true;
     }
   }
-  if (tp_visible_tasks(s)) {
-    tp_store(&s->short_tasks, false, relaxed); /* A4 */
-    wake = true;
-  }
-  if (wake) tp_posted_by_alarm(s);
+  if (tasks) tp_store(&s->short_tasks, false, relaxed); /* A4 */
+  if (jobs || tasks) tp_posted_by_alarm(s, jobs);
   return young;
 }
 
 /* Whether wakes were deferred since the last tick. */
 static bool still_deferring(tp_sched *s) {
-  uint64_t sum = tp_load(&s->outside.wakes_deferred, relaxed); /* recent values will do (A5) */
-  for (unsigned i = 0; i <= s->workers; i++)
+  uint64_t sum = 0;
+  for (unsigned i = 0; i <= s->workers; i++) /* recent values will do (A5) */
     sum += tp_load(&s->seats[i].count.wakes_deferred, relaxed);
   bool more = sum != s->alarm.deferred;
   s->alarm.deferred = sum;
@@ -98,9 +95,9 @@ static _Atomic uint32_t *usual_of(tp_sched *s, const void *root) {
 
 bool tp_alarm_defer(tp_worker *w) {
   tp_deferral *d = &w->deferral;
-  /* The clock costs as much as all the rest of an exposure: one look in four is enough. */
+  /* The clock costs as much as all the rest of an exposure: one look in eight is enough. */
   bool deferred = tp_load(&d->since_ns, relaxed) != 0; /* our own */
-  if (deferred && tp_load(&w->count.exposed, relaxed) % 4 &&
+  if (deferred && tp_load(&w->count.exposed, relaxed) % 8 &&
       tp_load(&w->sched->alarm.armed, seq_cst))
     return true; /* A1: exposed before `armed` was read */
   uint64_t now = tp_now_ns();
@@ -121,11 +118,7 @@ bool tp_alarm_defer_tasks(tp_sched *s, tp_worker *by, unsigned running, size_t n
   if (!running || !tp_load(&s->short_tasks, relaxed)) return false; /* a hint */
   if (by && n * by->average_ns >= TP_SHORT_NS) return false;
   if (!tp_alarm_arm(s)) return false;
-  if (by)
-    tp_bump(&by->count.wakes_deferred, 1);
-  else if (!tp_load(&s->outside.wakes_deferred,
-                    relaxed)) /* a line that all share: once is news enough */
-    tp_add(&s->outside.wakes_deferred, 1, relaxed);
+  if (by) tp_bump(&by->count.wakes_deferred, 1); /* those outside would share a line for it */
   return true;
 }
 

@@ -77,10 +77,9 @@ void tp_posted_jobs(tp_worker *by, size_t n, bool defer) {
   }
 }
 
-void tp_posted_by_alarm(tp_sched *s) {
-  uint64_t c = tp_sleep_posted(&s->sleep);
-  if (tp_idle_of(c) == 0 && tp_sleeping_of(c) > 0 && wake_sleeper(s))
-    tp_add(&s->outside.wakes_by_alarm, 1, relaxed);
+void tp_posted_by_alarm(tp_sched *s, bool jobs) {
+  if (tp_idle_of(tp_sleep_posted(&s->sleep)) > 0) return;
+  if (wake_sleeper(s) || (jobs && wake_waiter(s))) tp_add(&s->outside.wakes_by_alarm, 1, relaxed);
 }
 
 tp_inlet *tp_inlet_enter(tp_sched *s) {
