@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "sched/post.h"
+#include "sched/scope.h"
 
 enum { FORKS_PUBLIC = 4 };
 
@@ -57,7 +58,10 @@ void tp_sched_stop(tp_sched *s) {
 }
 
 void tp_sched_free(tp_sched *s) {
-  for (unsigned i = 0; i <= s->workers && s->seats; i++) tp_deque_free(&s->seats[i].front);
+  for (unsigned i = 0; i <= s->workers && s->seats; i++) {
+    tp_deque_free(&s->seats[i].front);
+    tp_spawned_free(&s->seats[i]);
+  }
   tp_sleep_free(&s->sleep);
   tp_free(s->seats);
   tp_free(s);

@@ -51,6 +51,8 @@ struct tp_worker {
   const void *root;         /* [W] the function of what is running, for the alarm */
   tp_rng rng;               /* [W] */
   tp_work sit;              /* the loop, as work for a thread */
+  struct tp_spawned *spare; /* [W] records for spawns of scopes, and how many */
+  unsigned spares;
 
   TP_ALIGNED _Atomic(tp_work *) lifo; /* [W] fills, [any] takes */
   tp_deferral deferral;               /* sched/alarm.h */

@@ -10,12 +10,42 @@
  * brings it to 0 sets the latch, and the home waits for the latch, not the count: so the scope's memory is
  * there until the last user is done with it. */
 
-typedef struct spawned {
+typedef struct tp_spawned tp_spawned;
+struct tp_spawned {
   threadpool_job job; /* owner NULL: nobody syncs it */
   threadpool_scope *scope;
   threadpool_fn fn;
   void *arg;
-} spawned;
+  tp_spawned *next; /* among the spare ones */
+};
+
+/* Each seat keeps some for the next spawns. Whoever runs a spawn gets its record. */
+enum { SPARES_MOST = 256 };
+
+static tp_spawned *take_spawned(tp_worker *w) {
+  tp_spawned *sp = w->spare;
+  if (!sp) return tp_alloc(sizeof *sp);
+  w->spare = sp->next;
+  w->spares--;
+  return sp;
+}
+
+static void give_spawned(tp_worker *w, tp_spawned *sp) {
+  if (w->spares == SPARES_MOST) {
+    tp_free(sp);
+    return;
+  }
+  sp->next = w->spare;
+  w->spare = sp;
+  w->spares++;
+}
+
+void tp_spawned_free(tp_worker *w) {
+  for (tp_spawned *next; w->spare; w->spare = next) {
+    next = w->spare->next;
+    tp_free(w->spare);
+  }
+}
 
 static _Atomic int64_t *pending_of(threadpool_scope *scope) {
   return (_Atomic int64_t *)&scope->pending;
@@ -32,11 +62,11 @@ static void one_less(threadpool_scope *scope) {
 }
 
 static void run_spawned(threadpool_worker *w, void *arg) {
-  spawned *sp = arg;
+  tp_spawned *sp = arg;
   threadpool_scope *scope = sp->scope;
   threadpool_fn fn = sp->fn;
   void *fn_arg = sp->arg;
-  tp_free(sp);
+  give_spawned(tp_worker_of(w), sp);
   fn(w, fn_arg);
   one_less(scope);
 }
@@ -55,13 +85,13 @@ int threadpool_spawn(threadpool_worker *w, threadpool_scope *scope, threadpool_f
   tp_worker *me = tp_worker_of(w);
   if (!w || me != tp_self() || me->sched != tp_worker_of(scope->home)->sched)
     return ERR_WRONG_THREAD;
-  spawned *sp = tp_alloc(sizeof *sp);
+  tp_spawned *sp = take_spawned(me);
   if (!sp || (w->bottom == w->limit && !tp_deque_make_room(w))) {
     tp_free(sp);
     fn(w, arg);
     return 0;
   }
-  *sp = (spawned){.job = {.fn = run_spawned, .arg = sp}, .scope = scope, .fn = fn, .arg = arg};
+  *sp = (tp_spawned){.job = {.fn = run_spawned, .arg = sp}, .scope = scope, .fn = fn, .arg = arg};
   tp_add(pending_of(scope), 1, relaxed); /* the caller holds one, so it cannot reach 0 meanwhile */
   tp_deque_push(w, &sp->job);
   unsigned n = tp_deque_expose(w, INT64_MAX);

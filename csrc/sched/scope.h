@@ -14,6 +14,9 @@ void tp_call(tp_sched *s, threadpool_fn fn, void *arg);
 /* [any] Run fn once in every seat but the main one; wait. 0 or ERR_MALLOC_FAILED. */
 int tp_broadcast(tp_sched *s, threadpool_fn fn, void *arg);
 
+/* [any, once nobody sits in it] Free what the seat keeps for spawns. */
+void tp_spawned_free(tp_worker *w);
+
 /* [any] Block until the latch is set, by somebody who wakes it. */
 void tp_wait_outside(tp_latch *done);
 
