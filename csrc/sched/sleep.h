@@ -1,7 +1,7 @@
 /* sleep.h - decides when a worker blocks and who wakes it.
  *
  * Protocol, rules S1..S9, proof, and what fails without each step: docs/SLEEP.md; model: csrc/model.
- * Depends on: sync/latch.h, base/. Used by: sched/post.c, sched/worker.c, sched/join.c.
+ * Depends on: sync/latch.h, base/. Used by: sched/post.c, sched/worker.c, sched/fork.c.
  *
  * One word, so that one read-modify-write moves a worker between states:
  *   bits  0..15  sleeping   blocked in the kernel, or about to

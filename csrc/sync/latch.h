@@ -6,7 +6,7 @@
  *
  * SLEEPY says "about to block, one more look": a set() in that window makes sleep() fail, so no
  * wake-up can fall between the look and the block. Whoever gets SLEEPING back from set() owns the wake-up.
- * Protocol: docs/SLEEP.md. Depends on: sync/futex.h. Used by: sched/sleep.c, sched/join.c.
+ * Protocol: docs/SLEEP.md. Depends on: sync/futex.h. Used by: sched/, task/.
  */
 #ifndef TP_SYNC_LATCH_H
 #define TP_SYNC_LATCH_H
