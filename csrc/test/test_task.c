@@ -1,9 +1,8 @@
-/* test_task.c - tasks: exactly once, wakes, await, yield, cancellation, shields, blocking, shutdown. */
+/* test_task.c - tasks: wakes, await, yield, cancellation, shields, blocking, shutdown. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -37,78 +36,10 @@ static int wait_code(tp_task *t) {
   return code;
 }
 
-/* --- exactly once: 8 producers, 4 workers, each task counted in its own byte */
-
-enum { PRODUCERS = 8 };
-static _Atomic unsigned char *counted;
-static threadpool_t *the_pool;
-static long each_producer;
-
-static tp_poll count_me(tp_task *t, void *arg) {
-  (void)t;
-  tp_add((_Atomic unsigned char *)arg, 1, relaxed);
-  return TP_READY;
-}
-
-static void *producer(void *arg) {
-  long from = (long)(intptr_t)arg * each_producer;
-  for (long i = from; i < from + each_producer; i++) {
-    tp_spawn_spec spec = {
-        .poll = count_me, .arg = (void *)&counted[i], .priority = (tp_priority)(i % 3)};
-    if (tp_spawn(the_pool->tasks, &spec, NULL) != 0) abort();
-    if (i % 5000 == 4999) usleep(300); /* bursts: workers go to sleep in between */
-  }
-  return NULL;
-}
-
-static void every_task_runs_exactly_once(void **state) {
-  (void)state;
-  each_producer = scale(250000);
-  counted = calloc((size_t)each_producer * PRODUCERS, 1);
-  the_pool = pool_with((threadpool_options){.workers = 4, .drain_ms = 600000});
-  pthread_t t[PRODUCERS];
-  for (long i = 0; i < PRODUCERS; i++) pthread_create(&t[i], NULL, producer, (void *)(intptr_t)i);
-  for (int i = 0; i < PRODUCERS; i++) pthread_join(t[i], NULL);
-  assert_int_equal(threadpool_shutdown(the_pool), 0);
-  for (long i = 0; i < each_producer * PRODUCERS; i++) assert_int_equal(counted[i], 1);
-  free((void *)counted);
-}
-
-/* --- one worker spawns all: ring overflow, half-steals, LIFO eviction and theft */
-
-typedef struct {
-  long left;
-  _Atomic long *done;
-  int work;
-} burst;
 static tp_poll add_one(tp_task *t, void *arg) {
   (void)t;
   tp_add((_Atomic long *)arg, 1, relaxed);
   return TP_READY;
-}
-static tp_poll spawn_burst(tp_task *t, void *arg) {
-  burst *b = arg;
-  for (int i = 0; i < 1000 && b->left > 0; i++, b->left--) {
-    tp_spawn_spec spec = {.poll = add_one, .arg = (void *)b->done, .priority = TP_NORMAL};
-    if (tp_spawn(t->tasks, &spec, NULL) != 0) abort();
-  }
-  return b->left ? TP_YIELD : TP_READY;
-}
-static void one_loaded_worker_is_relieved(void **state) {
-  (void)state;
-  threadpool_t *pool = pool_with((threadpool_options){.workers = 4, .drain_ms = 600000});
-  _Atomic long done = 0;
-  long n = scale(1000000);
-  burst b = {n, &done, 0};
-  assert_int_equal(
-      wait_code(
-          spawn(pool, (tp_spawn_spec){.poll = spawn_burst, .arg = &b, .priority = TP_NORMAL})),
-      0);
-  threadpool_counters c;
-  assert_int_equal(threadpool_stats(pool, -1, &c), 0);
-  assert_true(c.overflowed > 0);
-  assert_int_equal(threadpool_shutdown(pool), 0);
-  assert_int_equal(done, n);
 }
 
 /* --- spawn and await, ping-pong by wakers, yield */
@@ -402,8 +333,6 @@ static void spawning_survives_every_failure(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_task_runs_exactly_once),
-      cmocka_unit_test(one_loaded_worker_is_relieved),
       cmocka_unit_test(tasks_await_their_children),
       cmocka_unit_test(wakes_are_never_lost),
       cmocka_unit_test(yields_go_round),
