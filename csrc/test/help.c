@@ -64,15 +64,16 @@ void test_stop(const char *why, const char *file, int line, const char *what) {
 }
 
 void test_still_waiting(test_waiting *w, const char *file, int line, const char *what) {
-  if (w->tries++ < SPINS) {
+  if (w->tries++ == 0) w->since_ns = tp_now_ns();
+  if (w->tries < SPINS) {
     tp_pause();
-  } else if (w->tries < YIELDS) {
-    sched_yield();
-  } else {
-    uint64_t now = tp_now_ns();
-    if (!w->since_ns) w->since_ns = now;
-    if (now > w->since_ns + PATIENCE_S * TP_NS_PER_S) test_stop("waited in vain", file, line, what);
-    const struct timespec moment = {0, 50000};
-    nanosleep(&moment, NULL);
+    return;
   }
+  if (tp_now_ns() > w->since_ns + PATIENCE_S * TP_NS_PER_S)
+    test_stop("waited in vain", file, line, what);
+  const struct timespec moment = {0, 50000};
+  if (w->tries < YIELDS)
+    sched_yield();
+  else
+    nanosleep(&moment, NULL);
 }
