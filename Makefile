@@ -140,12 +140,13 @@ $(B)/flags $(B)/members: FORCE
 define run
 	@config/build/deps.sh test
 	@+$(SUBMAKE) MODE=$(1) $(3) tests
-	@config/build/run-tests.sh $(2) $(filter $(if $(ONLY),$(ONLY:%=build/$(1)/test/test_%),%), \
+	@CC="$(CC)" config/build/run-tests.sh $(2) $(filter $(if $(ONLY),$(ONLY:%=build/$(1)/test/test_%),%), \
 	  $(TEST_SRCS:csrc/test/%.c=build/$(1)/test/%))
 endef
 
-test: ## Install what is missing, build, and run every test suite (ONLY=name: one program)
-	$(call run,release,--suite test $(if $(ONLY),,--specs),all)
+test: ## Install what is missing, build, and run every test suite (ONLY=name: one program, or readme)
+	$(call run,release,--suite test $(if $(ONLY),,--specs) \
+	  $(if $(filter-out readme,$(ONLY)),,--readme build/release),all)
 
 debug: ## Build with -DTP_DEBUG=1 (thread roles and invariants are checked) and run the tests
 	$(call run,debug,--suite debug)

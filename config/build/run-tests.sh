@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run-tests.sh - runs test programs one after another and counts what they report.
 #
-#   run-tests.sh [--suite NAME] [--stress] [--no-aslr] [--valgrind] [--specs] PROGRAM...
+#   run-tests.sh [--suite NAME] [--stress] [--no-aslr] [--valgrind] [--specs] [--readme DIR] PROGRAM...
 #
 #   --suite NAME  the name in the results file
 #   --stress      the tests' long form (TP_STRESS=1)
@@ -9,10 +9,11 @@
 #                 dies of "unexpected memory mapping" where the kernel randomises many bits
 #   --valgrind    under memcheck, in the tests' short form (TP_QUICK=1)
 #   --specs       spec/*_spec.lua as well, with busted
+#   --readme DIR  the example of README.md as well, with the library in DIR
 #
 # Environment: TP_TEST_TIMEOUT, seconds for each program (300); TP_RESULTS, a file to which a line
 # `suite passed failed skipped` is appended. The last line is `N passed, N failed`.
-# Depends on: common.sh, coreutils.   Used by: Makefile.
+# Depends on: common.sh, check-readme.sh, coreutils.   Used by: Makefile.
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
@@ -20,7 +21,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . config/build/common.sh
 
 suite="test"
-specs=""
+specs="" readme=""
 wrap=()
 exclude=(--exclude-tags=stress)
 limit=${TP_TEST_TIMEOUT:-}
@@ -36,6 +37,7 @@ while [ $# -gt 0 ]; do
         "--errors-for-leak-kinds=definite,possible")
       ;;
     --specs) specs=1 ;;
+    --readme) readme=$2 && shift ;;
     --*) die "unknown option $1" "The head of $0 lists them." ;;
     *) break ;;
   esac
@@ -142,6 +144,11 @@ if [ -n "$specs" ] && compgen -G 'spec/*_spec.lua' >/dev/null; then
     why=""
   fi
   report "busted spec" "$p" "$f" "$s" "$why"
+fi
+
+if [ -n "$readme" ]; then
+  timed config/build/check-readme.sh "$readme"
+  report "README.md" $((status == 0)) $((status != 0)) 0 "$(reason)"
 fi
 
 [ $((passed + failed)) -gt 0 ] || say "error: no test ran"
