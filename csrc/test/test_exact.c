@@ -15,6 +15,7 @@ enum {
   MOST_MB = 150,
 };
 
+static threadpool_t *pool;
 static _Atomic unsigned char *counted;
 static long all;
 
@@ -24,7 +25,13 @@ static void begin(long tasks) {
   assert_non_null((void *)counted);
 }
 
+static bool was_run(long i) {
+  return tp_load(&counted[i], relaxed) > 0;
+}
+
 static void each_was_run_once(void) {
+  for (long i = 0; i < all; i++) test_wait(was_run(i));
+  assert_int_equal(threadpool_shutdown(pool), 0);
   long wrong = 0;
   for (long i = 0; i < all; i++) wrong += counted[i] != 1;
   free((void *)counted);
@@ -47,13 +54,8 @@ static void spawn_counted(tp_tasks *ts, long i, tp_priority p) {
   test_must(tp_spawn(ts, &spec, NULL) == 0);
 }
 
-static bool was_run(long i) {
-  return tp_load(&counted[i], relaxed) > 0;
-}
-
 /* --- from outside */
 
-static threadpool_t *pool;
 static bool let_workers_sleep;
 
 static void *producer(void *arg) {
@@ -73,7 +75,7 @@ static void *producer(void *arg) {
 }
 
 static void run_producers(void) {
-  pool = test_pool((threadpool_options){.workers = 4, .drain_ms = 600000});
+  pool = test_pool((threadpool_options){.workers = 4});
   pthread_t t[PRODUCERS];
   for (long i = 0; i < PRODUCERS; i++)
     assert_int_equal(pthread_create(&t[i], NULL, producer, (void *)(intptr_t)i), 0);
@@ -85,7 +87,6 @@ static void tasks_of_many_producers_run_exactly_once(void **state) {
   begin(test_size(200000, 10000000));
   let_workers_sleep = false;
   run_producers();
-  assert_int_equal(threadpool_shutdown(pool), 0);
   each_was_run_once();
 }
 
@@ -95,9 +96,7 @@ static void tasks_run_exactly_once_while_workers_fall_asleep_in_between(void **s
   begin(test_size(200000, 10000000));
   let_workers_sleep = true;
   run_producers();
-  threadpool_counters c = test_stats(pool);
-  assert_true(c.wakes_by_post > 0);
-  assert_int_equal(threadpool_shutdown(pool), 0);
+  assert_true(test_stats(pool).wakes_by_post > 0);
   each_was_run_once();
 }
 
@@ -116,11 +115,10 @@ static tp_poll spawn_bursts(tp_task *t, void *arg) {
 static void tasks_of_one_loaded_ring_run_exactly_once(void **state) {
   (void)state;
   begin(test_size(200000, 10000000));
-  pool = test_pool((threadpool_options){.workers = 4, .drain_ms = 600000});
+  pool = test_pool((threadpool_options){.workers = 4});
   long next = 0;
   assert_int_equal(test_end_of(test_spawn(pool, spawn_bursts, &next)), 0);
   threadpool_counters c = test_stats(pool);
-  assert_int_equal(threadpool_shutdown(pool), 0);
   each_was_run_once();
   assert_true(c.overflowed > 0);
   assert_true(c.from_normal > 1);
