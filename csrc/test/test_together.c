@@ -156,6 +156,13 @@ static tp_poll spawn_shorts(tp_task *t, void *arg) {
   }
   return s->left > 0 ? tp_task_yield(t) : TP_READY;
 }
+static tp_poll wait_for_child(tp_task *t, void *arg) {
+  shorts *s = arg;
+  tp_spawn_spec spec = {.poll = be_short, .arg = (void *)&s->done, .priority = TP_NORMAL};
+  test_must(tp_spawn(t->tasks, &spec, NULL) == 0);
+  test_wait(tp_load(&s->done, acquire) == 1);
+  return TP_READY;
+}
 /* Who has learnt that tasks are short may put a wake off, but not for good. */
 static void four_tasks_run_two_by_two_after_thousands_of_short_ones(void **state) {
   (void)state;
@@ -169,9 +176,15 @@ static void four_tasks_run_two_by_two_after_thousands_of_short_ones(void **state
       assert_int_equal(tp_spawn(pool->tasks, &spec, NULL), 0);
     }
     test_wait(tp_load(&s.done, acquire) == 2 * SHORTS);
-    if (i % 2) test_wait(test_all_parked(pool));
-    four_from_one_worker(pool);
-    four_from_outside(pool);
+    test_wait(test_all_parked(pool));
+    if (i % 3 == 0) { /* one child, which stays in the LIFO slot */
+      s.done = 0;
+      assert_int_equal(test_end_of(test_spawn(pool, wait_for_child, &s)), 0);
+    } else if (i % 3 == 1) {
+      four_from_one_worker(pool);
+    } else {
+      four_from_outside(pool);
+    }
   }
   assert_int_equal(threadpool_shutdown(pool), 0);
 }
