@@ -89,7 +89,7 @@ report() {
 reason() {
   if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
     echo "killed after $limit s"
-  elif [ "$status" -gt 128 ]; then
+  elif [ "$status" -gt 128 ] && [ "$status" -le 192 ]; then
     echo "killed by SIG$(kill -l $((status - 128)))"
   elif [ "$status" -ne 0 ]; then
     echo "exit status $status"

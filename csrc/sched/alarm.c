@@ -54,7 +54,8 @@ static void *alarm_main(void *arg) {
       continue;
     }
     set_timer(a, 0);
-    tp_swap(&a->armed, 0, seq_cst); /* A1: first stop and clear, then look */
+    if (tp_load(&a->stop, seq_cst)) break; /* it may have undone the timer of tp_alarm_stop */
+    tp_swap(&a->armed, 0, seq_cst);        /* A1: first stop and clear, then look */
     if (look(s)) tp_alarm_arm(s);
   }
   return NULL;
@@ -146,5 +147,4 @@ void tp_alarm_stop(tp_sched *s) {
   set_timer(a, 1);
   pthread_join(a->thread, NULL);
   close(a->timer);
-  tp_store(&a->state, 0, relaxed);
 }

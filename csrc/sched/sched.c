@@ -53,8 +53,8 @@ void tp_sched_stop(tp_sched *s) {
   /* A seat without a scheduler was not reached by a creation that failed. */
   for (unsigned i = 0; s->seats && i < s->workers && s->seats[i].sched; i++)
     tp_wake_seat(&s->seats[i]);
-  tp_alarm_stop(s);
   tp_threads_stop(&s->threads);
+  tp_alarm_stop(s); /* last: until then a worker may start it */
 }
 
 void tp_sched_free(tp_sched *s) {

@@ -28,7 +28,7 @@ tp_task *test_spawn(threadpool_t *pool, tp_poll_fn poll, void *arg) {
 
 int test_end_of(tp_task *t) {
   assert_int_equal(tp_task_wait(t, 0), 0);
-  int code = t->code;
+  int code = tp_task_code(t);
   tp_task_unref(t);
   return code;
 }

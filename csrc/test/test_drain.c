@@ -40,7 +40,7 @@ static _Atomic unsigned char child_ends[CHILDREN_MOST];
 
 static void end_record(tp_task *t) {
   record *r = t->arg;
-  r->code = t->code;
+  r->code = tp_task_code(t);
   if (r->child) tp_task_unref(r->child);
   tp_add(&r->ends, 1, relaxed);
 }
@@ -94,7 +94,7 @@ static tp_poll breed(tp_task *t, record *r) {
   test_must(error == 0 || error == ERR_SHUTDOWN || error == ERR_QUEUE_FULL);
   /* Whoever was asked to end has nothing more to begin. */
   test_must(!asked || error != 0);
-  if (!asked) return tp_task_yield(t);
+  if (!asked) return TP_YIELD;
   tp_task_unshield(t);
   return TP_PENDING;
 }
@@ -106,10 +106,10 @@ static bool keeps_a_worker(kind k) {
 static tp_poll live(tp_task *t, void *arg) {
   record *r = arg;
   switch (r->kind) {
-  case FINISHES: return closing() ? finish(r) : tp_task_yield(t);
+  case FINISHES: return closing() ? finish(r) : TP_YIELD;
   case FINISHES_ON_A_THREAD: test_wait(closing()); return finish(r);
   case WAITS: return TP_PENDING;
-  case GOES_ROUND: return tp_task_yield(t);
+  case GOES_ROUND: return TP_YIELD;
   case RUNS_AND_FINISHES:
   case RUNS:
   case BLOCKS:
@@ -124,7 +124,7 @@ static tp_poll live(tp_task *t, void *arg) {
     if (r->left == CRITICAL) tp_task_shield(t);
     test_must(!tp_task_cancelled(t));
     if (r->left == CRITICAL || asked_to_end(t)) r->left--;
-    if (r->left > 0) return tp_task_yield(t);
+    if (r->left > 0) return TP_YIELD;
     tp_task_unshield(t);
     return TP_PENDING;
   case BREEDS: return breed(t, r);

@@ -112,7 +112,7 @@ static tp_poll spawn_bursts(tp_task *t, void *arg) {
     if (*next >= BACKLOG && !was_run(*next - BACKLOG)) break;
     spawn_counted(t->tasks, *next, TP_NORMAL);
   }
-  return *next < all ? tp_task_yield(t) : TP_READY;
+  return *next < all ? TP_YIELD : TP_READY;
 }
 
 /* Its ring overflows into the global queue, others take half of it, or what is in its LIFO slot. */

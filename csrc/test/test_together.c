@@ -154,7 +154,7 @@ static tp_poll spawn_shorts(tp_task *t, void *arg) {
     tp_spawn_spec spec = {.poll = be_short, .arg = (void *)&s->done, .priority = TP_NORMAL};
     test_must(tp_spawn(t->tasks, &spec, NULL) == 0);
   }
-  return s->left > 0 ? tp_task_yield(t) : TP_READY;
+  return s->left > 0 ? TP_YIELD : TP_READY;
 }
 static tp_poll wait_for_child(tp_task *t, void *arg) {
   shorts *s = arg;
