@@ -323,8 +323,8 @@ static void end_what_does_not_run(void) {
   tp_state s = TP_IDLE + TP_REF_ONE;
   (void)!tp_state_end(&s);
 }
-static void start_what_runs(void) {
-  tp_state s = TP_RUNNING + TP_REF_ONE;
+static void start_what_is_over(void) {
+  tp_state s = TP_COMPLETE + TP_REF_ONE;
   (void)!tp_state_start(&s);
 }
 static void refer_to_what_is_gone(void) {
@@ -338,7 +338,7 @@ static void debug_builds_stop_at_a_broken_rule(void **state) {
   dies_saying(sync_for_another, "a sync belongs to the worker of this thread");
   dies_saying(pause_what_does_not_run, "broken: K2");
   dies_saying(end_what_does_not_run, "broken: K2");
-  dies_saying(start_what_runs, "broken: K1");
+  dies_saying(start_what_is_over, "broken: K1");
   dies_saying(refer_to_what_is_gone, "broken: K7");
 }
 #endif
