@@ -56,11 +56,11 @@ typedef struct threadpool_options {
 THREADPOOL_API threadpool_t *threadpool_create_with(const threadpool_options *options, int *error);
 
 /* [any but a worker of the pool] Let what was begun finish (drain_ms), cancel the rest, join all
- * threads and free everything. The pool is gone afterwards. ERR_INVALID_ARGUMENT: not a pool, or already shut
- * down; ERR_WRONG_THREAD: called from inside it. */
+ * threads and free everything but the handle, of 64 bytes: calls that come late get ERR_SHUTDOWN.
+ * ERR_INVALID_ARGUMENT: NULL, or already shut down; ERR_WRONG_THREAD: called from inside it. */
 THREADPOOL_API int threadpool_shutdown(threadpool_t *pool);
 
-/* [any] Worker threads of the pool; 0 for NULL. */
+/* [any] Worker threads of the pool; 0 for NULL and for one that is closed. */
 THREADPOOL_API int threadpool_workers(threadpool_t *pool);
 
 /* [any] "ERR_TIMEOUT", "timed out". Static text, never NULL. */
@@ -180,7 +180,7 @@ typedef struct threadpool_counters {
 } threadpool_counters;
 
 /* [any] Recent values of worker `index`; threadpool_workers(pool) is the main seat, -1 the sum of all.
- * ERR_INVALID_ARGUMENT: no such worker. */
+ * ERR_INVALID_ARGUMENT: no such worker; ERR_SHUTDOWN. */
 THREADPOOL_API int threadpool_stats(threadpool_t *pool, int index, threadpool_counters *out);
 
 #ifdef __cplusplus

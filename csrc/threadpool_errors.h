@@ -19,7 +19,8 @@
   X(ERR_SHUTDOWN, -9, "the pool is shutting down")                                                 \
   X(ERR_INVALID_ARGUMENT, -10, "invalid argument")                                                 \
   X(ERR_WRONG_THREAD, -11, "called from a thread that may not make this call")                     \
-  X(ERR_IO, -12, "input or output failed")
+  X(ERR_IO, -12, "input or output failed")                                                         \
+  X(ERR_BUSY, -13, "in use by somebody else")
 
 #define THREADPOOL_ERROR_ENUM(name, code, text) name = code,
 enum threadpool_error { THREADPOOL_ERRORS(THREADPOOL_ERROR_ENUM) };

@@ -7,7 +7,7 @@
 #include "threadpool.h"
 
 struct threadpool {
-  threadpool_t *next; /* in the list of pools */
+  threadpool_t *next; /* in the list of handles */
   tp_sched *sched;
   tp_tasks *tasks;
   tp_reactor *reactor; /* starts its thread on first use */

@@ -7,9 +7,9 @@
 #include "sched/scope.h"
 #include "sync/lock.h"
 
-/* The pools there are, so that a second shutdown is told from a first one. */
-static tp_lock pools_lock;
-static threadpool_t *pools;
+/* A handle is never freed, only what it stands for: so a late call, or a second shutdown, is told that the pool
+ * is closed. It costs a cache line for each pool there ever was; the list keeps them reachable. */
+static _Atomic(threadpool_t *) handles;
 
 static bool options_valid(const threadpool_options *o) {
   return o->workers >= 0 && o->workers <= THREADPOOL_MAX_WORKERS && o->blocking >= 0 &&
@@ -21,7 +21,9 @@ static void destroy(threadpool_t *pool) {
   if (pool->sched) tp_sched_stop(pool->sched);
   if (pool->tasks) tp_tasks_free(pool->tasks);
   if (pool->sched) tp_sched_free(pool->sched);
-  tp_free(pool);
+  pool->sched = NULL;
+  pool->tasks = NULL;
+  pool->reactor = NULL;
 }
 
 threadpool_t *threadpool_create_with(const threadpool_options *options, int *error) {
@@ -44,12 +46,12 @@ threadpool_t *threadpool_create_with(const threadpool_options *options, int *err
     if (pool->tasks) pool->reactor = tp_reactor_new();
     if (pool->reactor) {
       code = ERR_SUCCESS;
-      tp_lock_acquire(&pools_lock);
-      pool->next = pools;
-      pools = pool;
-      tp_lock_release(&pools_lock);
+      pool->next = tp_load(&handles, relaxed);                     /* a guess, the CAS checks it */
+      while (!tp_cas_weak(&handles, &pool->next, pool, relaxed)) { /* nobody reads it */
+      }
     } else {
       destroy(pool);
+      tp_free(pool);
       pool = NULL;
     }
   }
@@ -57,28 +59,7 @@ threadpool_t *threadpool_create_with(const threadpool_options *options, int *err
   return pool;
 }
 
-static bool take_from_list(threadpool_t *pool) {
-  tp_lock_acquire(&pools_lock);
-  threadpool_t **p = &pools;
-  while (*p && *p != pool) p = &(*p)->next;
-  bool there = *p != NULL;
-  if (there) *p = pool->next;
-  tp_lock_release(&pools_lock);
-  return there;
-}
-
-int threadpool_shutdown(threadpool_t *pool) {
-  tp_worker *me = tp_self();
-  if (pool && me && me->sched == pool->sched) return ERR_WRONG_THREAD;
-  if (!pool || !take_from_list(pool)) return ERR_INVALID_ARGUMENT;
-  /* Seq-cst against enter(): either it sees closing, or we see its call and wait for it. */
-  tp_store(&pool->closing, true, seq_cst);
-  while (tp_load(&pool->calls, seq_cst) > 0) sched_yield();
-  tp_tasks_drain(pool->tasks, tp_now_ns() + (uint64_t)pool->drain_ms * TP_NS_PER_MS);
-  destroy(pool);
-  return 0;
-}
-
+/* Seq-cst against threadpool_shutdown: either we see closing, or it sees our call and waits for its end. */
 static bool enter(threadpool_t *pool) {
   tp_add(&pool->calls, 1, seq_cst);
   if (tp_likely(!tp_load(&pool->closing, seq_cst))) return true;
@@ -87,7 +68,31 @@ static bool enter(threadpool_t *pool) {
 }
 
 static void leave(threadpool_t *pool) {
-  tp_sub(&pool->calls, 1, release); /* the last touch of the pool */
+  tp_sub(&pool->calls, 1, release);
+}
+
+/* Whether this thread is one of the pool's, or has a call into it on its stack: it would wait for itself. */
+static bool is_inside(const threadpool_t *pool) {
+  if (tp_my_threads == &pool->sched->threads) return true;
+  for (tp_worker *w = tp_self(); w; w = w->outer)
+    if (w->sched == pool->sched) return true;
+  return false;
+}
+
+int threadpool_shutdown(threadpool_t *pool) {
+  if (!pool || !enter(pool)) return ERR_INVALID_ARGUMENT;
+  if (is_inside(pool)) {
+    leave(pool);
+    return ERR_WRONG_THREAD;
+  }
+  bool second = tp_swap(&pool->closing, true, seq_cst);
+  leave(pool);
+  if (second) return ERR_INVALID_ARGUMENT;
+  const struct timespec moment = {0, 200000};
+  while (tp_load(&pool->calls, seq_cst) > 0) nanosleep(&moment, NULL);
+  tp_tasks_drain(pool->tasks, tp_now_ns() + (uint64_t)pool->drain_ms * TP_NS_PER_MS);
+  destroy(pool);
+  return 0;
 }
 
 int threadpool_call(threadpool_t *pool, threadpool_fn fn, void *arg) {
@@ -111,7 +116,10 @@ threadpool_worker *threadpool_current(void) {
 }
 
 int threadpool_workers(threadpool_t *pool) {
-  return pool ? (int)pool->sched->workers : 0;
+  if (!pool || !enter(pool)) return 0;
+  int n = (int)pool->sched->workers;
+  leave(pool);
+  return n;
 }
 
 static void add_counters(threadpool_counters *out, const tp_counters *c) {
@@ -122,16 +130,16 @@ static void add_counters(threadpool_counters *out, const tp_counters *c) {
 }
 
 int threadpool_stats(threadpool_t *pool, int index, threadpool_counters *out) {
-  if (!pool || !out || index < -1 || index > (int)pool->sched->workers) return ERR_INVALID_ARGUMENT;
+  if (!pool || !out) return ERR_INVALID_ARGUMENT;
+  if (!enter(pool)) return ERR_SHUTDOWN;
   tp_sched *s = pool->sched;
+  int workers = (int)s->workers, error = index < -1 || index > workers ? ERR_INVALID_ARGUMENT : 0;
   *out = (threadpool_counters){0};
-  if (index >= 0) {
-    add_counters(out, &s->seats[index].count);
-    return 0;
-  }
-  for (unsigned i = 0; i <= s->workers; i++) add_counters(out, &s->seats[i].count);
-  add_counters(out, &s->outside);
-  return 0;
+  for (int i = 0; !error && i <= workers; i++)
+    if (index < 0 || index == i) add_counters(out, &s->seats[i].count);
+  if (index < 0) add_counters(out, &s->outside);
+  leave(pool);
+  return error;
 }
 
 const char *threadpool_error_name(int code) {

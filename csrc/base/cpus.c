@@ -63,11 +63,10 @@ unsigned tp_cpus_available(void) {
   return quota && quota < n ? quota : n;
 }
 
-int tp_cpus_nth(unsigned n) {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0 || CPU_COUNT(&set) == 0) return -1;
-  n %= (unsigned)CPU_COUNT(&set);
+int tp_cpus_nth(const cpu_set_t *set, unsigned n) {
+  if (CPU_COUNT(set) == 0) return -1;
+  n %= (unsigned)CPU_COUNT(set);
   for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-    if (CPU_ISSET(cpu, &set) && n-- == 0) return cpu;
+    if (CPU_ISSET(cpu, set) && n-- == 0) return cpu;
   return -1;
 }

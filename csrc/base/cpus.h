@@ -2,6 +2,8 @@
 #ifndef TP_BASE_CPUS_H
 #define TP_BASE_CPUS_H
 
+#include <sched.h>
+
 /* [any] CPUs of the affinity mask, cut down by the cgroup's CPU quota (v2 and v1), at least 1. */
 unsigned tp_cpus_available(void);
 
@@ -9,7 +11,7 @@ unsigned tp_cpus_available(void);
  * "150000 100000"; 0 = no limit or not readable. Separate so that a test can give it texts. */
 unsigned tp_cpus_of_quota(const char *cpu_max);
 
-/* [any] The nth CPU of the affinity mask, wrapping around; -1 if the mask cannot be read. */
-int tp_cpus_nth(unsigned n);
+/* [any] The nth CPU of the set, wrapping around; -1 if it is empty. */
+int tp_cpus_nth(const cpu_set_t *set, unsigned n);
 
 #endif

@@ -1,13 +1,17 @@
 #include "base/thread.h"
 
-#include <sched.h>
 #include <signal.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 
-int tp_thread_start(pthread_t *thread, const char *name, int cpu, void *(*fn)(void *), void *arg) {
-  if (tp_fail_now()) return ERR_MALLOC_FAILED;
+/* Where the threads that this one starts may run; NULL: it is not pinned, they inherit. */
+static _Thread_local const cpu_set_t *unpinned __attribute__((tls_model("initial-exec")));
+
+int tp_thread_start(pthread_t *thread, void *(*fn)(void *), void *arg) {
+  pthread_attr_t attr;
+  if (tp_fail_now() || pthread_attr_init(&attr) != 0) return ERR_MALLOC_FAILED;
+  if (unpinned) pthread_attr_setaffinity_np(&attr, sizeof *unpinned, unpinned);
   sigset_t blocked, before;
   sigfillset(&blocked);
   sigdelset(&blocked, SIGSEGV);
@@ -16,15 +20,16 @@ int tp_thread_start(pthread_t *thread, const char *name, int cpu, void *(*fn)(vo
   sigdelset(&blocked, SIGILL);
   /* A thread inherits the mask, so it is in force before the first instruction of fn. */
   pthread_sigmask(SIG_SETMASK, &blocked, &before);
-  int failed = pthread_create(thread, NULL, fn, arg);
+  int failed = pthread_create(thread, &attr, fn, arg);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  if (failed) return ERR_MALLOC_FAILED;
-  pthread_setname_np(*thread, name);
-  if (cpu >= 0) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    pthread_setaffinity_np(*thread, sizeof set, &set); /* a wish: failing changes speed only */
-  }
-  return 0;
+  pthread_attr_destroy(&attr);
+  return failed ? ERR_MALLOC_FAILED : 0;
+}
+
+void tp_thread_pin(int cpu, const cpu_set_t *all) {
+  unpinned = cpu < 0 ? NULL : all;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  if (cpu >= 0) CPU_SET((unsigned)cpu, &one);
+  pthread_setaffinity_np(pthread_self(), sizeof one, cpu < 0 ? all : &one);
 }

@@ -3,10 +3,15 @@
 #define TP_BASE_THREAD_H
 
 #include <pthread.h>
+#include <sched.h>
 
-/* [any] Start fn(arg) in a thread named `name` (at most 15 characters). Every signal is blocked in it but
- * the four synchronous ones (SEGV, BUS, FPE, ILL). cpu >= 0 pins the thread.
+/* [any] Start fn(arg) in a thread. Every signal is blocked in it but
+ * the four synchronous ones (SEGV, BUS, FPE, ILL). It may run where its starter could before that was pinned.
  * 0, or ERR_MALLOC_FAILED when the system gives no thread. */
-int tp_thread_start(pthread_t *thread, const char *name, int cpu, void *(*fn)(void *), void *arg);
+int tp_thread_start(pthread_t *thread, void *(*fn)(void *), void *arg);
+
+/* [any] Keep this thread on one CPU, or (-1) let it run on all of `all` again. `all` lives as long as the
+ * thread is pinned. A wish: failing changes speed only. */
+void tp_thread_pin(int cpu, const cpu_set_t *all);
 
 #endif

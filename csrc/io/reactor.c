@@ -197,6 +197,7 @@ static void run_calls(tp_reactor_call *c) {
 
 static void *thread_main(void *arg) {
   tp_reactor *r = arg;
+  pthread_setname_np(pthread_self(), "tp-reactor");
   struct epoll_event ready[EVENTS_AT_ONCE];
   for (;;) {
     int timeout = fall_asleep(r);
@@ -251,7 +252,7 @@ static int ensure_running(tp_reactor *r) {
   if (state != NEW) return ERR_SHUTDOWN;
   int error = open_descriptors(r);
   if (error) return error;
-  error = tp_thread_start(&r->thread, "tp-reactor", -1, thread_main, r);
+  error = tp_thread_start(&r->thread, thread_main, r);
   if (error) {
     close(r->event);
     close(r->epoll);

@@ -15,6 +15,16 @@ static bool set_timer(tp_alarm *a, uint64_t ns) {
   return timerfd_settime(a->timer, 0, &t, NULL) == 0;
 }
 
+void tp_alarm_cycles(tp_worker *w, bool does) {
+  if (tp_load(&w->deferral.cycles, relaxed) == does) return;
+  if (tp_swap(&w->deferral.cycles, does, relaxed) == does)
+    return; /* a hint: nothing is ordered by it */
+  if (does)
+    tp_add(&w->sched->alarm.cyclers, 1, relaxed);
+  else
+    tp_sub(&w->sched->alarm.cyclers, 1, relaxed);
+}
+
 /* True: some deferral is too young to decide. Wakes for those that are not. */
 static bool look(tp_sched *s) {
   bool young = false, jobs = false, tasks = tp_visible_tasks(s);
@@ -28,9 +38,15 @@ static bool look(tp_sched *s) {
       else
         jobs = true;
     }
+    uint64_t executed = tp_load(&w->count.executed, relaxed);        /* a recent one will do */
+    if (executed == w->deferral.executed) tp_alarm_cycles(w, false); /* A4 */
+    w->deferral.executed = executed;
   }
-  if (tasks) tp_store(&s->short_tasks, false, relaxed); /* A4 */
-  if (jobs || tasks) tp_posted_by_alarm(s, jobs);
+  bool woke = (jobs || tasks) && tp_posted_by_alarm(s, jobs);
+  if (woke && tasks && !tp_load(&s->alarm.cyclers, relaxed)) { /* A4 */
+    tp_store(&s->alarm.missed_ns, now, relaxed);
+    tp_store(&s->alarm.missed, true, relaxed);
+  }
   return young;
 }
 
@@ -48,7 +64,9 @@ static void *alarm_main(void *arg) {
   tp_sched *s = arg;
   tp_alarm *a = &s->alarm;
   uint64_t expirations;
-  while (read(a->timer, &expirations, sizeof expirations) > 0 && !tp_load(&a->stop, seq_cst)) {
+  pthread_setname_np(pthread_self(), "tp-alarm");
+  while (!tp_load(&a->stop, seq_cst)) {
+    if (read(a->timer, &expirations, sizeof expirations) < 0) continue; /* interrupted */
     if (still_deferring(s)) {
       look(s);
       continue;
@@ -56,6 +74,7 @@ static void *alarm_main(void *arg) {
     set_timer(a, 0);
     if (tp_load(&a->stop, seq_cst)) break; /* it may have undone the timer of tp_alarm_stop */
     tp_swap(&a->armed, 0, seq_cst);        /* A1: first stop and clear, then look */
+    tp_fence(); /* pairs with that of whoever posted before it read `armed` */
     if (look(s)) tp_alarm_arm(s);
   }
   return NULL;
@@ -69,7 +88,7 @@ static bool start(tp_sched *s) {
     a->timer = tp_fail_now() ? -1 : timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
     if (a->timer < 0) {
       state = -1;
-    } else if (tp_thread_start(&a->thread, "tp-alarm", -1, alarm_main, s) != 0) {
+    } else if (tp_thread_start(&a->thread, alarm_main, s) != 0) {
       close(a->timer);
       state = -1;
     } else {
@@ -86,8 +105,10 @@ bool tp_alarm_arm(tp_sched *s) {
   if (tp_load(&a->armed, seq_cst)) return true; /* A1: it is going to look after this load */
   int state = tp_load(&a->state, acquire);
   if (state < 0 || (state == 0 && !start(s))) return false;
-  if (tp_swap(&a->armed, 1, seq_cst)) return true;
-  return set_timer(a, TP_ALARM_NS);
+  if (tp_swap(&a->armed, 1, seq_cst) || set_timer(a, TP_ALARM_NS)) return true;
+  tp_store(&a->state, -1, relaxed); /* it cannot fail, but then nobody shall count on it */
+  tp_store(&a->armed, 0, seq_cst);
+  return false;
 }
 
 static _Atomic uint32_t *usual_of(tp_sched *s, const void *root) {
@@ -115,9 +136,12 @@ bool tp_alarm_defer(tp_worker *w) {
   return true;
 }
 
-bool tp_alarm_defer_tasks(tp_sched *s, tp_worker *by, unsigned running, size_t n) {
-  if (!running || !tp_load(&s->short_tasks, relaxed)) return false; /* a hint */
-  if (by && n * by->average_ns >= TP_SHORT_NS) return false;
+bool tp_alarm_defer_tasks(tp_sched *s, tp_worker *by, size_t n) {
+  tp_alarm *a = &s->alarm;
+  if (tp_load(&a->missed, relaxed)) return false; /* hints, all of them */
+  if (by ? by->average_ns >= TP_SHORT_TASK_NS || n * by->average_ns >= TP_SHORT_NS
+         : tp_load(&a->cyclers, relaxed) == 0)
+    return false;
   if (!tp_alarm_arm(s)) return false;
   if (by) tp_bump(&by->count.wakes_deferred, 1); /* those outside would share a line for it */
   return true;

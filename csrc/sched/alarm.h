@@ -14,10 +14,11 @@
  *     TP_LONG_NS; the time of its wakes is not its own. What is unknown is long: it wakes at once. Short is: over in TP_SHORT_NS; or, if roots come
  *     one after the other, so that who is woken for one is there for the next, in TP_SHORT_HOT_NS.
  * A3  The worst case is a long run after short ones: its forks wait TP_ALARM_NS for the first thief.
- * A4  Tasks are short while the average of a worker that lately finished some says so (TP_SHORT_TASK_NS).
- *     Then a wake is left out if somebody runs and what waits, as far as the poster knows, is over in
- *     TP_SHORT_NS. Whoever takes work and leaves more than that wakes. If the alarm finds tasks beside a
- *     sleeper, tasks count as long until the next average.
+ * A4  A worker *cycles* while it goes through tasks whose average is below TP_SHORT_TASK_NS. A wake for tasks
+ *     posted from outside is left out while some worker cycles; one for what a worker posts or leaves, if
+ *     its own tasks are short and what it leaves is over in TP_SHORT_NS by its average. A worker that has
+ *     finished nothing between two ticks does not cycle. If tasks wait while nobody does, the guess was
+ *     wrong: nothing of this kind is deferred for TP_MISSED_NS.
  * A5  The timer ticks on while wakes are deferred, so that who defers pays for a system call only after a
  *     pause; after a tick without any it stops. An idle pool has no timer.
  *
@@ -40,6 +41,7 @@
 #define TP_SHORT_HOT_NS  (15 * TP_NS_PER_US)
 #define TP_SHORT_TASK_NS (10 * TP_NS_PER_US)
 #define TP_LONG_NS       (2 * TP_SHORT_NS) /* all that is longer, or unknown, counts as this */
+#define TP_MISSED_NS     (100 * TP_NS_PER_MS)
 enum { TP_ROOTS = 64 };
 
 struct tp_sched;
@@ -47,6 +49,8 @@ struct tp_worker;
 
 /* Of a seat. */
 typedef struct tp_deferral {
+  _Atomic bool cycles; /* counted in cyclers; whoever changes it counts */
+  uint64_t executed;   /* [alarm] at the last tick */
   _Atomic uint64_t
       since_ns;      /* [W] writes, the alarm reads: when a wake was first left out; 0: none is */
   uint64_t began_ns; /* [W] when this root first wanted a wake; 0: it did not */
@@ -55,14 +59,18 @@ typedef struct tp_deferral {
 } tp_deferral;
 
 typedef struct tp_alarm {
-  _Atomic uint32_t armed;
-  uint64_t deferred;                   /* [alarm] wakes deferred until the last tick (A5) */
-  _Atomic uint32_t usual_ns[TP_ROOTS]; /* A2, by a hash of the root's function; 0: unknown */
-  tp_lock lock;                        /* guards the start */
-  _Atomic int state; /* 0 not started, 1 runs, -1 cannot be had: everything wakes at once */
+  TP_ALIGNED _Atomic uint32_t armed;
+  _Atomic uint32_t cyclers; /* workers that cycle (A4) */
+  _Atomic bool missed; /* no task's wake is deferred (A4); the alarm sets it, maintain clears it */
   _Atomic bool stop;
+  _Atomic int state; /* 0 not started, 1 runs, -1 cannot be had: everything wakes at once */
   int timer;
+  tp_lock lock; /* guards the start */
   pthread_t thread;
+  uint64_t deferred;          /* [alarm] wakes deferred until the last tick (A5) */
+  _Atomic uint64_t missed_ns; /* when */
+  TP_ALIGNED _Atomic uint32_t
+      usual_ns[TP_ROOTS]; /* A2, by a hash of the root's function; 0: unknown */
 } tp_alarm;
 
 /* [W] A fork wants a wake. True: it is left to the alarm. */
@@ -74,9 +82,12 @@ void tp_alarm_woke(struct tp_worker *w, uint64_t ns);
 /* [any] Make sure that the alarm looks within TP_ALARM_NS. False: there is no alarm. */
 bool tp_alarm_arm(struct tp_sched *s);
 
-/* [any] n tasks were posted by `by` (NULL: from outside), nobody idles, and `running` workers run or wait for
- * jobs. True: the wake is left to the alarm (A4). */
-bool tp_alarm_defer_tasks(struct tp_sched *s, struct tp_worker *by, unsigned running, size_t n);
+/* [any] n tasks were posted by `by` (NULL: from outside), and nobody idles. True: the wake is left to the alarm
+ * (A4). */
+bool tp_alarm_defer_tasks(struct tp_sched *s, struct tp_worker *by, size_t n);
+
+/* [W, the alarm] Whether the worker cycles (A4). */
+void tp_alarm_cycles(struct tp_worker *w, bool does);
 
 /* [W] The root that set began_ns has ended. */
 void tp_alarm_root_over(struct tp_worker *w);

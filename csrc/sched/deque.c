@@ -101,7 +101,7 @@ threadpool_job *tp_deque_pop(threadpool_worker *w) {
   return job;
 }
 
-threadpool_job *tp_deque_steal(threadpool_worker *victim, bool *retry) {
+threadpool_job *tp_deque_steal(threadpool_worker *victim) {
   int64_t t = tp_load(&victim->top, acquire);   /* pairs with the CAS that moved it */
   tp_fence();                                   /* see tp_deque_pop */
   int64_t s = tp_load(&victim->split, acquire); /* D4 */
@@ -109,10 +109,7 @@ threadpool_job *tp_deque_steal(threadpool_worker *victim, bool *retry) {
   threadpool_slots *slots =
       tp_load(&victim->slots, acquire); /* pairs with tp_deque_make_room (D5) */
   threadpool_job *job = tp_load(&slots->job[t & slots->mask], relaxed); /* the CAS validates it */
-  if (tp_cas(&victim->top, &t, t + 1, seq_cst)) {
-    tp_store(&victim->want, 1, relaxed); /* D6 */
-    return job;
-  }
-  *retry = true;
-  return NULL;
+  if (!tp_cas(&victim->top, &t, t + 1, seq_cst)) return NULL;
+  tp_store(&victim->want, 1, relaxed); /* D6 */
+  return job;
 }

@@ -40,8 +40,8 @@ unsigned tp_deque_expose(threadpool_worker *w, int64_t count);
 /* [W] The newest job, or NULL. */
 threadpool_job *tp_deque_pop(threadpool_worker *w);
 
-/* [thief] The oldest public job, or NULL: empty, or somebody was faster (then *retry is true). */
-threadpool_job *tp_deque_steal(threadpool_worker *victim, bool *retry);
+/* [thief] The oldest public job, or NULL: empty, or somebody was faster. */
+threadpool_job *tp_deque_steal(threadpool_worker *victim);
 
 /* [any] Whether public jobs were seen. Callers that must not miss one have a fence before. */
 static inline bool tp_deque_any(threadpool_worker *w) {

@@ -86,50 +86,60 @@ bool tp_find_next(tp_worker *w, tp_found *f) {
   return take_own(w, f) || tp_find_global(w, f);
 }
 
+static bool steal_job(tp_worker *w, tp_worker *victim, tp_found *f) {
+  if (!tp_deque_offers(&victim->front)) return false;
+  f->job = tp_deque_steal(&victim->front);
+  if (!f->job) return false;
+  tp_bump(&w->count.jobs_stolen, 1);
+  tp_bump(&w->count.stolen, 1);
+  return true;
+}
+
+static bool steal_task(tp_worker *w, tp_worker *victim, tp_found *f) {
+  if (!tp_ring_empty(&victim->ring)) {
+    f->work = tp_ring_steal(&victim->ring, &w->ring);
+    if (!f->work) return false;
+    tp_bump(&w->count.half_steals, 1);
+  } else {
+    if (!take_lifo(victim, f)) return false;
+    tp_bump(&w->count.lifo_stolen, 1);
+  }
+  tp_bump(&w->count.stolen, 1);
+  return true;
+}
+
 bool tp_find_steal(tp_worker *w, tp_found *f) {
   tp_sched *s = w->sched;
   unsigned seats = s->workers + 1, at = tp_rng_below(&w->rng, seats);
   for (unsigned i = 0; i < seats; i++, at = at + 1 == seats ? 0 : at + 1) {
     tp_worker *victim = &s->seats[at];
-    bool retry = false;
-    unsigned taken = 0;
     if (victim == w) continue;
-    if (tp_deque_offers(&victim->front) && (f->job = tp_deque_steal(&victim->front, &retry))) {
-      tp_bump(&w->count.jobs_stolen, 1);
-      tp_bump(&w->count.stolen, 1);
-      return true;
-    }
-    if (at == s->workers) continue; /* the main seat has no tasks */
-    if (!tp_ring_empty(&victim->ring)) {
-      f->work = tp_ring_steal(&victim->ring, &w->ring, &taken);
-      if (f->work) {
-        tp_bump(&w->count.half_steals, 1);
-        tp_bump(&w->count.stolen, 1);
-        return true;
-      }
-    } else if (take_lifo(victim, f)) {
-      tp_bump(&w->count.lifo_stolen, 1);
-      tp_bump(&w->count.stolen, 1);
-      return true;
-    }
+    if (steal_job(w, victim, f)) return true;
+    if (at < s->workers && steal_task(w, victim, f)) return true; /* the main seat has no tasks */
   }
   return false;
 }
 
 threadpool_job *tp_find_job(tp_worker *w) {
   tp_sched *s = w->sched;
+  tp_found f = {0};
   unsigned seats = s->workers + 1, at = tp_rng_below(&w->rng, seats);
-  for (unsigned i = 0; i < seats; i++, at = at + 1 == seats ? 0 : at + 1) {
-    tp_worker *victim = &s->seats[at];
-    bool retry = false;
-    if (victim == w || !tp_deque_offers(&victim->front)) continue;
-    threadpool_job *job = tp_deque_steal(&victim->front, &retry);
-    if (!job) continue;
-    tp_bump(&w->count.jobs_stolen, 1);
-    tp_bump(&w->count.stolen, 1);
-    return job;
-  }
+  for (unsigned i = 0; i < seats; i++, at = at + 1 == seats ? 0 : at + 1)
+    if (&s->seats[at] != w && steal_job(w, &s->seats[at], &f)) return f.job;
   return NULL;
+}
+
+void tp_find_relief(tp_worker *w, uint64_t now) {
+  tp_sched *s = w->sched;
+  if (now < w->watched_ns + TP_NS_PER_MS) return;
+  tp_worker *victim = &s->seats[w->watched];
+  tp_found f = {0};
+  uint64_t executed = tp_load(&victim->count.executed, relaxed); /* a recent one will do */
+  if (victim != w && executed == w->watched_count && steal_task(w, victim, &f))
+    tp_post_last(w, f.work);
+  w->watched = tp_rng_below(&w->rng, s->workers);
+  w->watched_count = tp_load(&s->seats[w->watched].count.executed, relaxed);
+  w->watched_ns = now;
 }
 
 tp_work *tp_take_directed(tp_worker *w) {

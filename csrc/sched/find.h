@@ -22,6 +22,10 @@ bool tp_find_global(tp_worker *w, tp_found *f);
 /* [W] From the other seats, beginning at a random one. */
 bool tp_find_steal(tp_worker *w, tp_found *f);
 
+/* [W] Once in a while: if the seat it looks after has finished nothing for a while, take over half of its ring
+ * and its LIFO slot. So what waits behind something long is reached even if nobody ever is idle. */
+void tp_find_relief(tp_worker *w, uint64_t now);
+
 /* [W] A job of another seat, for those who may run nothing else. */
 threadpool_job *tp_find_job(tp_worker *w);
 

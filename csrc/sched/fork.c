@@ -10,13 +10,15 @@
 enum { HELP_MOST = 128, ROUNDS = 32 };
 
 void tp_job_done(tp_worker *waiter, tp_latch *done) {
-  /* J3: `waiter` was read before this swap; after it the job's memory is its owner's again. */
+  /* `waiter` was read before this swap; after it the job's memory is its owner's again. */
   if (tp_latch_set(done) == TP_SLEEPING) tp_wake_join(waiter);
 }
 
 void tp_run_job(tp_worker *w, threadpool_job *job) {
   tp_worker *owner = tp_worker_of(job->owner);
+  w->tied++;
   job->fn(&w->front, job->arg);
+  w->tied--;
   if (owner) tp_job_done(owner, &job->latch);
 }
 
@@ -25,6 +27,7 @@ void threadpool_fork_expose(threadpool_worker *front) {
   TP_ASSERT(w == tp_self(), "a fork belongs to the worker of this thread");
   unsigned n = tp_deque_expose(front, front->keep);
   if (!n) return;
+  w->tied += n; /* until their sync */
   tp_bump(&w->count.exposed, n);
   tp_fence(); /* S3: split before the look at the counters */
   tp_posted_jobs(w, n, true);
@@ -33,10 +36,12 @@ void threadpool_fork_expose(threadpool_worker *front) {
 void threadpool_fork_grow(threadpool_worker *front, threadpool_job *job) {
   if (!tp_deque_make_room(front)) { /* out of memory: the fork becomes a call */
     job->fn(front, job->arg);
+    job->owner = NULL;                      /* it was never exposed */
     tp_store(&job->latch, TP_SET, relaxed); /* nobody else knows it */
     return;
   }
   tp_deque_push(front, job);
+  tp_store(&front->want, front->bottom - tp_load(&front->top, relaxed) < front->enough, relaxed);
   if (tp_load(&front->split, relaxed) - tp_load(&front->top, relaxed) < front->keep)
     threadpool_fork_expose(front);
 }
@@ -44,6 +49,7 @@ void threadpool_fork_grow(threadpool_worker *front, threadpool_job *job) {
 void threadpool_sync_slow(threadpool_worker *front, threadpool_job *job) {
   tp_worker *w = tp_worker_of(front);
   TP_ASSERT(w == tp_self(), "a sync belongs to the worker of this thread");
+  if (job->owner) w->tied--; /* who comes here with a job that was pushed has exposed it before */
   /* What lies above our job are jobs spawned in a scope since: they go first. */
   while (!tp_latch_is_set(&job->latch)) {
     threadpool_job *top = tp_deque_pop(front);
@@ -75,8 +81,8 @@ static bool wait_asleep(tp_worker *w, tp_latch *done) {
   bool helps =
       w->help_depth < HELP_MOST; /* else it must not be claimed: it could not pass the wake on */
   if (helps) tp_bitmap_set(waiters, w->index);
-  /* Step 2, ordered by the bit's RMW: whoever exposes after this look sees the bit. (And directed work by
-   * that of the latch, which tp_post_to sets.) */
+  tp_fence(); /* step 2: the bit before the look; pairs with the fence of whoever exposes (S3) */
+  /* Directed work is ordered by the latch, which tp_post_to sets. */
   bool look = (helps && tp_visible_jobs(s)) || tp_load(&w->directed, seq_cst);
   bool slept = false;
   /* Step 3: the job's latch first. A completer that finds SLEEPING sets our latch, in whichever state. */

@@ -1,5 +1,6 @@
 #include "sched/post.h"
 
+#include "base/assert.h"
 #include "sched/find.h"
 
 /* Counters of a seat have one writer; those who have no seat share one set, which wakes alone touch. */
@@ -46,14 +47,18 @@ void tp_wake_seat(tp_worker *w) {
   if (tp_bitmap_clear(&w->sched->sleep.sleepers, w->index)) set_idle(w);
 }
 
-void tp_posted(tp_sched *s, tp_worker *by, size_t n) {
+/* How many sleepers are to be woken for n tasks. */
+static size_t wanted(tp_sched *s, tp_worker *by, size_t n) {
   uint64_t c = tp_sleep_posted(&s->sleep);
   unsigned sleeping = tp_sleeping_of(c), idle = tp_idle_of(c);
-  if (tp_likely(sleeping == 0 || n <= idle)) return;
+  if (tp_likely(sleeping == 0 || n <= idle)) return 0;
   n -= idle;
-  if (tp_alarm_defer_tasks(s, by, s->workers - tp_inactive_of(c), n)) return;
-  if (n > sleeping) n = sleeping;
-  while (n-- > 0 && wake_sleeper(s)) COUNT(s, by, wakes_by_post);
+  if (tp_alarm_defer_tasks(s, by, n)) return 0;
+  return n < sleeping ? n : sleeping;
+}
+
+void tp_posted(tp_sched *s, tp_worker *by, size_t n) {
+  for (n = wanted(s, by, n); n > 0 && wake_sleeper(s); n--) COUNT(s, by, wakes_by_post);
 }
 
 void tp_posted_jobs(tp_worker *by, size_t n, bool defer) {
@@ -77,9 +82,11 @@ void tp_posted_jobs(tp_worker *by, size_t n, bool defer) {
   }
 }
 
-void tp_posted_by_alarm(tp_sched *s, bool jobs) {
-  if (tp_idle_of(tp_sleep_posted(&s->sleep)) > 0) return;
-  if (wake_sleeper(s) || (jobs && wake_waiter(s))) tp_add(&s->outside.wakes_by_alarm, 1, relaxed);
+bool tp_posted_by_alarm(tp_sched *s, bool jobs) {
+  if (tp_idle_of(tp_sleep_posted(&s->sleep)) > 0) return false;
+  if (!wake_sleeper(s) && !(jobs && wake_waiter(s))) return false;
+  tp_add(&s->outside.wakes_by_alarm, 1, relaxed);
+  return true;
 }
 
 tp_inlet *tp_inlet_enter(tp_sched *s) {
@@ -93,8 +100,23 @@ tp_inlet *tp_inlet_enter(tp_sched *s) {
 
 void tp_inlet_post(tp_sched *s, tp_inlet *in, tp_priority p, tp_work *work) {
   tp_queue_put(&s->queue[p], in, p, work);
-  tp_lock_release(&in->lock);
-  tp_posted(s, NULL, 1);
+  if (tp_likely(!wanted(s, NULL, 1))) {
+    tp_lock_release(&in->lock); /* the last touch: the work may have run, and the pool be gone */
+    return;
+  }
+  tp_add(&in->wakers, 1, relaxed); /* seen by whoever takes the lock next */
+  tp_lock_release(&in->lock);      /* a woken worker is going to need it */
+  if (wake_sleeper(s)) tp_add(&s->outside.wakes_by_post, 1, relaxed);
+  tp_sub(&in->wakers, 1, release); /* pairs with the acquire in tp_inlets_quiesce */
+}
+
+void tp_inlets_quiesce(tp_sched *s) {
+  for (unsigned i = 0; i < TP_INLETS; i++) {
+    tp_inlet *in = &s->inlets[i];
+    tp_lock_acquire(&in->lock);
+    tp_lock_release(&in->lock);
+    while (tp_load(&in->wakers, acquire)) sched_yield(); /* a futex wake at most */
+  }
 }
 
 void tp_post(tp_sched *s, tp_priority p, tp_work *work) {
@@ -113,23 +135,21 @@ static size_t push(tp_worker *w, tp_work *work) {
 }
 
 void tp_post_last(tp_worker *w, tp_work *work) {
+  TP_ASSERT(w == tp_self(), "a seat is posted to by its own thread");
   size_t n = push(w, work);
   tp_fence(); /* S3: the publication before the look at the counters */
   tp_posted(w->sched, w, n);
 }
 
 void tp_post_next(tp_worker *w, tp_work *work) {
+  TP_ASSERT(w == tp_self(), "a seat is posted to by its own thread");
   tp_work *evicted = tp_swap(&w->lifo, work, seq_cst); /* S3; releases `work` to a thief */
   if (evicted) {
     tp_post_last(w, evicted);
     return;
   }
-  tp_sched *s = w->sched;
-  uint64_t c = tp_sleep_posted(&s->sleep);
-  if (tp_likely(tp_sleeping_of(c) == 0 || tp_idle_of(c) > 0)) return;
-  /* This worker takes it back in a moment if its tasks are short: not worth a wake. */
-  if (tp_alarm_defer_tasks(s, w, 1, 1)) return;
-  if (wake_sleeper(s)) tp_bump(&w->count.wakes_by_post, 1);
+  /* This worker takes it back in a moment if its tasks are short: not worth a wake (A4). */
+  tp_posted(w->sched, w, 1);
 }
 
 void tp_post_to(tp_worker *target, tp_work *work) {
@@ -142,8 +162,10 @@ void tp_post_to(tp_worker *target, tp_work *work) {
 }
 
 void tp_post_found(tp_worker *w) {
+  TP_ASSERT(w == tp_self(), "found by the thread in the seat");
   tp_sched *s = w->sched;
   uint64_t c = tp_sleep_idle_ends(&s->sleep);
+  tp_fence(); /* S5: no longer idle before the look; pairs with the poster's barrier (S3) */
   bool others = tp_inactive_of(c) > 0, waiters = tp_bitmap_any(&s->sleep.waiters);
   if (tp_likely(!others && !waiters)) return;
   /* S5. Not only a wake: what we have moved (half a ring, a batch) was out of sight meanwhile, so JEC has
@@ -152,7 +174,7 @@ void tp_post_found(tp_worker *w) {
   if (!jobs && !(others && tp_visible_tasks(s))) return;
   c = tp_sleep_posted(&s->sleep);
   if (tp_idle_of(c) > 0) return;
-  if (!jobs && tp_alarm_defer_tasks(s, w, 1, 1)) return;
+  if (!jobs && tp_alarm_defer_tasks(s, w, 1)) return;
   if (tp_sleeping_of(c) > 0 && wake_sleeper(s))
     tp_bump(&w->count.wakes_by_finder, 1);
   else if (jobs && wake_waiter(s))

@@ -19,6 +19,10 @@ void tp_post(tp_sched *s, tp_priority p, tp_work *work);
 tp_inlet *tp_inlet_enter(tp_sched *s);
 void tp_inlet_post(tp_sched *s, tp_inlet *in, tp_priority p, tp_work *work);
 
+/* [any] Return when every post that was begun before is over: whoever enters an inlet later sees what the
+ * caller did before. */
+void tp_inlets_quiesce(tp_sched *s);
+
 /* [W] Next in turn for this worker: into its LIFO slot, what was there goes to the ring. One exchange. */
 void tp_post_next(tp_worker *w, tp_work *work);
 
@@ -35,8 +39,9 @@ void tp_posted(tp_sched *s, tp_worker *by, size_t n);
 /* [W] The same for exposed jobs, which join waiters can run too. `defer`: the alarm may do it later. */
 void tp_posted_jobs(tp_worker *by, size_t n, bool defer);
 
-/* [alarm] Work was left beside sleepers long enough; `jobs`: also such as join waiters can run. */
-void tp_posted_by_alarm(tp_sched *s, bool jobs);
+/* [alarm] Work was left beside sleepers long enough; `jobs`: also such as join waiters can run. True: somebody
+ * was woken. */
+bool tp_posted_by_alarm(tp_sched *s, bool jobs);
 
 /* [W] The worker stops being idle because it found work: look whether there is more, and wake. */
 void tp_post_found(tp_worker *w);

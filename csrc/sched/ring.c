@@ -63,7 +63,7 @@ tp_work *tp_ring_pop(tp_ring *r) {
   }
 }
 
-tp_work *tp_ring_steal(tp_ring *from, tp_ring *to, unsigned *taken) {
+tp_work *tp_ring_steal(tp_ring *from, tp_ring *to) {
   if (tp_ring_room(to) < HALF) return NULL;
   uint64_t head = tp_load(&from->head, acquire);
   uint32_t n, first;
@@ -90,6 +90,5 @@ tp_work *tp_ring_steal(tp_ring *from, tp_ring *to, unsigned *taken) {
   /* The last one is for the caller to run: it is not published. */
   tp_work *work = tp_load(&to->slot[(tail + n - 1) & MASK], relaxed);
   if (n > 1) tp_store(&to->tail, tail + n - 1, release); /* Q3 */
-  *taken = n;
   return work;
 }

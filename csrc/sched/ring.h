@@ -41,9 +41,9 @@ tp_work *tp_ring_pop(tp_ring *r);
 /* [W] How many can be pushed without overflow. */
 unsigned tp_ring_room(const tp_ring *r);
 
-/* [thief, owner of `to`] Move half of `from` (rounded up) into `to` and return one of them, in *taken how
- * many there were; NULL: empty, another thief is at work, or no room in `to`. */
-tp_work *tp_ring_steal(tp_ring *from, tp_ring *to, unsigned *taken);
+/* [thief, owner of `to`] Take half of `from` (rounded up): the newest of them is returned, the others are put
+ * into `to`. NULL: empty, another thief is at work, or no room in `to`. */
+tp_work *tp_ring_steal(tp_ring *from, tp_ring *to);
 
 /* [any] Whether it looked empty. Acquire: callers that must not miss anything have a fence before. */
 static inline bool tp_ring_empty(const tp_ring *r) {

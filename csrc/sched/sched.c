@@ -37,7 +37,7 @@ tp_sched *tp_sched_new(const tp_sched_options *o) {
   tp_threads_init(&s->threads, o->workers + o->blocking);
   for (unsigned i = 0; i < TP_INLETS; i++) tp_inlet_init(&s->inlets[i], i);
   s->seats = tp_alloc((o->workers + 1) * sizeof *s->seats);
-  bool ok = s->seats && tp_sleep_init(&s->sleep, o->workers + 1, 0) == 0;
+  bool ok = s->seats && tp_sleep_init(&s->sleep, o->workers + 1) == 0;
   for (unsigned i = 0; ok && i <= o->workers; i++) ok = init_seat(s, i) == 0;
   /* Workers begin as active ones that find nothing, so the counters are right from the beginning. */
   for (unsigned i = 0; ok && i < o->workers; i++)

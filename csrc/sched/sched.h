@@ -40,16 +40,22 @@ struct tp_worker {
   TP_ALIGNED struct tp_sched *sched; /* constant */
   unsigned index;                    /* constant; == sched->workers: the main seat */
   bool searching;                    /* [W] counted in sched->searchers */
-  unsigned lifo_streak;     /* [W] polls from the LIFO slot since the last from elsewhere */
-  unsigned polls;           /* [W] of this budget */
-  unsigned until_global;    /* [W] polls until the global queue is looked at */
-  unsigned interval;        /* [W] what until_global starts with */
-  unsigned fetches;         /* [W] from the global queue */
-  unsigned help_depth;      /* [W] jobs of others that lie on this stack */
-  uint64_t average_ns;      /* [W] EWMA of a poll */
+  unsigned lifo_streak;  /* [W] polls from the LIFO slot since the last from elsewhere */
+  unsigned polls;        /* [W] of this budget */
+  unsigned until_global; /* [W] polls until the global queue is looked at */
+  unsigned interval;     /* [W] what until_global starts with */
+  unsigned fetches;      /* [W] from the global queue */
+  unsigned help_depth;   /* [W] jobs of others that lie on this stack */
+  unsigned tied; /* [W] what lies on this stack and belongs to the seat: see tp_worker_leave */
+  struct tp_worker
+      *outer;          /* [W] of the main seat: the seat its thread had before, in another pool */
+  uint64_t average_ns; /* [W] EWMA of a poll */
   uint64_t budget_began_ns; /* [W] when `polls` was 0 */
   const void *root;         /* [W] the function of what is running, for the alarm */
   tp_rng rng;               /* [W] */
+  unsigned watched;         /* [W] the seat it looks after (tp_find_relief), */
+  uint64_t watched_ns;      /* [W] since when, */
+  uint64_t watched_count;   /* [W] and what that had executed then */
   tp_work sit;              /* the loop, as work for a thread */
   struct tp_spawned *spare; /* [W] records for spawns of scopes, and how many */
   unsigned spares;
@@ -68,7 +74,6 @@ struct tp_worker {
 typedef struct tp_sched {
   unsigned workers; /* constant */
   bool idle_yield, pin;
-  _Atomic bool short_tasks; /* a hint, written when it changes (sched/alarm.h, A4) */
   unsigned park_timeout_ms;
   cpu_set_t cpus;   /* of the thread that made the pool */
   tp_worker *seats; /* workers + 1 */
@@ -120,8 +125,9 @@ static inline tp_worker *tp_worker_of(threadpool_worker *front) {
 void tp_worker_run(tp_worker *w);
 
 /* [W] This thread is going to wait: give the seat to a substitute. 0: the thread has no seat any more and
- * stays outside until its work is done; ERR_QUEUE_FULL: no more threads; ERR_WRONG_THREAD: no seat, the
- * main seat, or forks that are not yet joined. */
+ * stays outside until its work is done; ERR_QUEUE_FULL: no more threads; ERR_MALLOC_FAILED: the system gives
+ * none; ERR_SHUTDOWN; ERR_WRONG_THREAD: no seat, the main seat, or something that began in this seat has to
+ * end in it: a job, a call, a broadcast, an open scope, a fork that is not yet joined. */
 int tp_worker_leave(void);
 
 #endif

@@ -73,15 +73,17 @@ static void run_spawned(threadpool_worker *w, void *arg) {
 
 int threadpool_scope_begin(threadpool_worker *w, threadpool_scope *scope) {
   if (!scope) return ERR_INVALID_ARGUMENT;
+  scope->home = NULL;
   if (!w || tp_worker_of(w) != tp_self()) return ERR_WRONG_THREAD;
   scope->home = w;
+  tp_worker_of(w)->tied++;
   tp_store(pending_of(scope), 1, relaxed); /* nobody else knows it yet */
   tp_store(latch_of(scope), TP_UNSET, relaxed);
   return 0;
 }
 
 int threadpool_spawn(threadpool_worker *w, threadpool_scope *scope, threadpool_fn fn, void *arg) {
-  if (!scope || !fn) return ERR_INVALID_ARGUMENT;
+  if (!scope || !scope->home || !fn) return ERR_INVALID_ARGUMENT;
   tp_worker *me = tp_worker_of(w);
   if (!w || me != tp_self() || me->sched != tp_worker_of(scope->home)->sched)
     return ERR_WRONG_THREAD;
@@ -95,6 +97,7 @@ int threadpool_spawn(threadpool_worker *w, threadpool_scope *scope, threadpool_f
   tp_add(pending_of(scope), 1, relaxed); /* the caller holds one, so it cannot reach 0 meanwhile */
   tp_deque_push(w, &sp->job);
   unsigned n = tp_deque_expose(w, INT64_MAX);
+  me->tied += n - 1; /* older forks; of the spawn itself only the scope knows */
   tp_bump(&me->count.exposed, n);
   tp_fence(); /* S3 */
   tp_posted_jobs(me, n, false);
@@ -113,6 +116,7 @@ int threadpool_scope_end(threadpool_worker *w, threadpool_scope *scope) {
     else
       tp_join_wait(me, latch_of(scope));
   }
+  me->tied--;
   return 0;
 }
 
@@ -128,9 +132,10 @@ typedef struct outside_call {
 static void run_outside_call(tp_worker *w, tp_work *work) {
   outside_call *call = (outside_call *)work;
   w->root = (const void *)call->fn;
+  w->tied++;
   call->fn(&w->front, call->arg);
-  /* After the swap the call's memory is gone; its address is only a name then. */
-  if (tp_latch_set(&call->done) == TP_SLEEPING) tp_latch_wake(&call->done);
+  w->tied--;
+  tp_latch_open(&call->done); /* the call's memory is gone then */
 }
 
 void tp_wait_outside(tp_latch *done) {
@@ -138,19 +143,22 @@ void tp_wait_outside(tp_latch *done) {
 }
 
 static void call_in_main_seat(tp_sched *s, threadpool_fn fn, void *arg) {
-  tp_worker *w = &s->seats[s->workers], *before = tp_self();
+  tp_worker *w = &s->seats[s->workers];
+  w->outer = tp_self();
   tp_set_self(w);
   w->root = (const void *)fn;
   fn(&w->front, arg);
   if (tp_unlikely(w->deferral.began_ns)) tp_alarm_root_over(w);
-  tp_set_self(before);
+  tp_set_self(w->outer);
   tp_store(&s->main_taken, false, release); /* pairs with the swap that takes it next */
 }
 
 void tp_call(tp_sched *s, threadpool_fn fn, void *arg) {
   tp_worker *me = tp_self();
   if (me && me->sched == s) {
+    me->tied++;
     fn(&me->front, arg);
+    me->tied--;
     return;
   }
   /* Acquire what the last one in this seat has left in it. */
@@ -185,8 +193,8 @@ static void broadcast_one_less(broadcast *b) {
   if (tp_sub(&b->left, 1, acq_rel) != 1) return; /* as in one_less() */
   if (waiter)
     tp_job_done(waiter, &b->done);
-  else if (tp_latch_set(&b->done) == TP_SLEEPING)
-    tp_latch_wake(&b->done);
+  else
+    tp_latch_open(&b->done);
 }
 
 static void run_broadcast(tp_worker *w, tp_work *work) {
@@ -206,7 +214,9 @@ int tp_broadcast(tp_sched *s, threadpool_fn fn, void *arg) {
     if (&s->seats[i] != me) tp_post_to(&s->seats[i], &b->part[i].work);
   }
   if (me && me->index < s->workers) {
+    me->tied++;
     fn(&me->front, arg);
+    me->tied--;
     broadcast_one_less(b);
   }
   if (me)

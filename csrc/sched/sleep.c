@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-int tp_sleep_init(tp_sleep *s, unsigned seats, unsigned idle) {
+int tp_sleep_init(tp_sleep *s, unsigned seats) {
   unsigned words = (seats + 63) / 64;
   /* One allocation: the sleepers' words, then the waiters', each from the beginning of a cache line. */
   size_t line = TP_CACHE_LINE / sizeof(uint64_t);
@@ -12,8 +12,7 @@ int tp_sleep_init(tp_sleep *s, unsigned seats, unsigned idle) {
   if (!memory) return ERR_MALLOC_FAILED;
   s->sleepers = (tp_bitmap){words, memory};
   s->waiters = (tp_bitmap){words, memory + each};
-  tp_store(&s->counters, TP_JEC_ONE + idle * TP_INACTIVE_ONE,
-           relaxed); /* before any thread starts */
+  tp_store(&s->counters, TP_JEC_ONE, relaxed); /* before any thread starts */
   return 0;
 }
 
@@ -43,11 +42,11 @@ bool tp_bitmap_any(const tp_bitmap *b) {
 
 uint64_t tp_sleep_announce(tp_sleep *s) {
   uint64_t c = tp_load(&s->counters, seq_cst);
-  /* Also when it is even already an RMW: the barrier between announcing and the last search. */
-  for (;;) {
-    uint64_t even = c & TP_JEC_ONE ? c + TP_JEC_ONE : c;
-    if (tp_cas_weak(&s->counters, &c, even, seq_cst)) return even >> 32 << 32;
-  }
+  uint64_t even;
+  do even = c & TP_JEC_ONE ? c + TP_JEC_ONE : c;
+  while (!tp_cas_weak(&s->counters, &c, even, seq_cst));
+  tp_fence(); /* S2: announced before the last search; pairs with the poster's barrier (S3) */
+  return even >> 32 << 32;
 }
 
 bool tp_sleep_commit(tp_sleep *s, uint64_t jec) {

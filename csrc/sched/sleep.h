@@ -11,6 +11,7 @@
 #ifndef TP_SCHED_SLEEP_H
 #define TP_SCHED_SLEEP_H
 
+#include "base/assert.h"
 #include "base/atomic.h"
 
 #define TP_SLEEPING_ONE 1ull
@@ -20,14 +21,15 @@
 static inline unsigned tp_sleeping_of(uint64_t counters) {
   return (unsigned)(counters & 0xffff);
 }
-/* Searching, not blocked. */
-static inline unsigned tp_idle_of(uint64_t counters) {
-  return (unsigned)(counters >> 16 & 0xffff) - tp_sleeping_of(counters);
-}
-
 /* Searching or blocked. */
 static inline unsigned tp_inactive_of(uint64_t counters) {
   return (unsigned)(counters >> 16 & 0xffff);
+}
+/* Searching, not blocked. S1: a waker may not yet have counted down for one who already runs again, and then
+ * more seem to sleep than are inactive: nobody idles. */
+static inline unsigned tp_idle_of(uint64_t counters) {
+  unsigned sleeping = tp_sleeping_of(counters), inactive = tp_inactive_of(counters);
+  return inactive > sleeping ? inactive - sleeping : 0;
 }
 
 /* Bit i stands for seat i; 64 seats a word, any number of words. */
@@ -41,8 +43,8 @@ typedef struct tp_sleep {
   tp_bitmap sleepers, waiters; /* the words are on lines of their own */
 } tp_sleep;
 
-/* [any] For that many seats, of which `idle` begin as idle workers. 0 or ERR_MALLOC_FAILED. */
-int tp_sleep_init(tp_sleep *s, unsigned seats, unsigned idle);
+/* [any] For that many seats. 0 or ERR_MALLOC_FAILED. */
+int tp_sleep_init(tp_sleep *s, unsigned seats);
 void tp_sleep_free(tp_sleep *s);
 
 /* --- bitmaps. All seq-cst: they are the store of a store-then-look on both sides. */
@@ -65,12 +67,14 @@ static inline void tp_sleep_idle_begins(tp_sleep *s) {
 static inline uint64_t tp_sleep_idle_ends(tp_sleep *s) {
   return tp_sub(&s->counters, TP_INACTIVE_ONE, seq_cst) - TP_INACTIVE_ONE;
 }
-/* Round 32: make JEC even; returns it, in place (the upper half). */
+/* Round 32: make JEC even; returns it, in place (the upper half). The fence before round 33 is in it. */
 uint64_t tp_sleep_announce(tp_sleep *s);
 /* Step 5: sleeping += 1 if JEC is still `jec`. */
 bool tp_sleep_commit(tp_sleep *s, uint64_t jec);
 static inline void tp_sleep_uncommit(tp_sleep *s) {
-  tp_sub(&s->counters, TP_SLEEPING_ONE, seq_cst);
+  uint64_t before = tp_sub(&s->counters, TP_SLEEPING_ONE, seq_cst);
+  TP_ASSERT(tp_sleeping_of(before) > 0, "S6");
+  (void)before;
 }
 /* Poster: make JEC odd; returns the counters, of which sleeping and idle are to be read. A plain load
  * if it is odd already, so posting to a busy pool writes nothing shared. Comes after a full barrier. */

@@ -6,6 +6,8 @@
 
 #define IDLE_NS (10 * TP_NS_PER_S) /* an idle thread ends after this */
 
+_Thread_local tp_threads *tp_my_threads __attribute__((tls_model("initial-exec")));
+
 struct tp_thread {
   tp_threads *set;
   tp_thread *next; /* in `idle` or `ended` */
@@ -59,12 +61,21 @@ static void *thread_main(void *arg) {
   tp_thread *me = arg;
   tp_threads *t = me->set;
   me->id = pthread_self(); /* not by pthread_create, which may be later than our end */
-  for (tp_work *work = me->work; work; work = wait_for_work(me)) work->run(NULL, work);
-  tp_lock_acquire(&t->lock);
-  t->count--;
-  me->next = t->ended;
-  t->ended = me;
-  tp_lock_release(&t->lock);
+  pthread_setname_np(me->id, "threadpool");
+  tp_my_threads = t;
+  for (tp_work *work = me->work; work;) {
+    work->run(NULL, work);
+    work = wait_for_work(me);
+    if (work) continue;
+    tp_lock_acquire(&t->lock);
+    work = tp_chain_take(&t->queue); /* T2: it may have come since, and counted on us */
+    if (!work) {
+      t->count--;
+      me->next = t->ended;
+      t->ended = me;
+    }
+    tp_lock_release(&t->lock);
+  }
   tp_add(&t->gone, 1,
          seq_cst); /* after the last use of the lock; the record is freed after the join */
   tp_futex_wake(&t->gone, 1);
@@ -80,17 +91,27 @@ static tp_thread *pick_idle(tp_threads *t, tp_work *work) {
   return th;
 }
 
-static void give(tp_thread *th) {
-  if (tp_latch_set(&th->given) == TP_SLEEPING) tp_latch_wake(&th->given);
+/* T4: those that have ended by themselves. */
+static void join_ended(tp_threads *t) {
+  tp_lock_acquire(&t->lock);
+  tp_thread *th = t->ended;
+  t->ended = NULL;
+  tp_lock_release(&t->lock);
+  for (tp_thread *next; th; th = next) {
+    next = th->next;
+    pthread_join(th->id, NULL);
+    tp_free(th);
+  }
 }
 
 static int start_thread(tp_threads *t, tp_work *work) {
+  join_ended(t);
   tp_thread *th = tp_alloc(sizeof *th);
   if (!th) return ERR_MALLOC_FAILED;
   th->set = t;
   th->work = work;
   pthread_t id;
-  int error = tp_thread_start(&id, "threadpool", -1, thread_main, th);
+  int error = tp_thread_start(&id, thread_main, th);
   if (error) tp_free(th);
   return error;
 }
@@ -109,7 +130,7 @@ int tp_threads_run(tp_threads *t, tp_work *work, tp_thread_use use) {
   if (!idle && !start && use == TP_THREAD_QUEUE) tp_chain_append(&t->queue, work);
   tp_lock_release(&t->lock);
   if (idle) {
-    give(idle);
+    tp_latch_open(&idle->given);
     return 0;
   }
   if (!start) return use == TP_THREAD_QUEUE ? 0 : ERR_QUEUE_FULL;
@@ -127,7 +148,7 @@ int tp_threads_run(tp_threads *t, tp_work *work, tp_thread_use use) {
       tp_chain_append(&t->queue, work), error = 0; /* T2 */
   }
   tp_lock_release(&t->lock);
-  if (idle) give(idle);
+  if (idle) tp_latch_open(&idle->given);
   return error;
 }
 
@@ -146,16 +167,11 @@ void tp_threads_stop(tp_threads *t) {
     unsigned count = t->count;
     tp_lock_release(&t->lock);
     if (idle)
-      give(idle);
+      tp_latch_open(&idle->given);
     else if (count == 0)
       break;
     else
       tp_futex_wait(&t->gone, gone);
   }
-  while (t->ended) {
-    tp_thread *th = t->ended;
-    t->ended = th->next;
-    pthread_join(th->id, NULL);
-    tp_free(th);
-  }
+  join_ended(t);
 }

@@ -8,7 +8,8 @@
  * T2  count <= limit. Work waits in the queue only while count == limit or the system gives no thread, and
  *     some thread is going to finish and take it.
  * T3  An idle thread is in the idle list; whoever takes it out gives it work, or the order to end.
- * T4  Every thread that was started is joined: a thread that ends by itself is joined by tp_threads_stop.
+ * T4  Every thread that was started is joined: one that has ended by itself when the next one is started, or
+ *     by tp_threads_stop.
  */
 #ifndef TP_SCHED_THREADS_H
 #define TP_SCHED_THREADS_H
@@ -30,6 +31,9 @@ typedef struct tp_threads {
   bool stopping;
   _Atomic uint32_t gone; /* bumped when a thread ends; tp_threads_stop waits on it */
 } tp_threads;
+
+/* The set this thread belongs to, or NULL: also of one that has left its seat, or blocks. */
+extern _Thread_local tp_threads *tp_my_threads __attribute__((tls_model("initial-exec")));
 
 void tp_threads_init(tp_threads *t, unsigned limit);
 

@@ -1,8 +1,7 @@
 /* worker.c - the loop of a thread in a seat: run what is there, search, sleep. docs/SLEEP.md 4.1. */
-#include <pthread.h>
-
 #include "base/cpus.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "sched/find.h"
 #include "sched/fork.h"
 #include "sched/post.h"
@@ -22,11 +21,13 @@ static TP_NOINLINE void maintain(tp_worker *w) {
   if (interval < TP_INTERVAL_MIN) interval = TP_INTERVAL_MIN;
   if (interval > TP_INTERVAL_MAX) interval = TP_INTERVAL_MAX;
   w->interval = (unsigned)interval;
-  bool shorts = w->average_ns < TP_SHORT_TASK_NS;
-  if (tp_load(&w->sched->short_tasks, relaxed) != shorts) /* a hint; a line that all read */
-    tp_store(&w->sched->short_tasks, shorts, relaxed);
+  tp_alarm_cycles(w, w->average_ns < TP_SHORT_TASK_NS);
+  tp_alarm *a = &w->sched->alarm;
+  if (tp_load(&a->missed, relaxed) && now > tp_load(&a->missed_ns, relaxed) + TP_MISSED_NS)
+    tp_store(&a->missed, false, relaxed); /* a hint (A4) */
   w->budget_began_ns = now;
   w->polls = 0;
+  tp_find_relief(w, now);
 }
 
 /* The limit on those who steal: at most half the workers (at least one) in rounds 0 to 31. */
@@ -87,6 +88,7 @@ static bool fall_asleep(tp_worker *w, uint64_t jec) {
 static TP_NOINLINE bool search(tp_worker *w, tp_found *f) {
   tp_sched *s = w->sched;
   if (w->polls >= SAMPLE_LEAST) maintain(w);
+  tp_alarm_cycles(w, false);
   tp_sleep_idle_begins(&s->sleep);
   bool found = false;
   for (unsigned round = 0; !found; round++) {
@@ -113,6 +115,7 @@ static TP_NOINLINE bool search(tp_worker *w, tp_found *f) {
   stop_searching(w);
   w->budget_began_ns = tp_now_ns();
   w->polls = 0;
+  if (f->work && w->average_ns < TP_SHORT_TASK_NS) tp_alarm_cycles(w, true);
   tp_post_found(w);
   return found || tp_load(&w->directed, seq_cst) || !tp_load(&s->stop, seq_cst);
 }
@@ -120,24 +123,25 @@ static TP_NOINLINE bool search(tp_worker *w, tp_found *f) {
 void tp_run_directed(tp_worker *w) {
   for (tp_work *work = tp_take_directed(w), *next; work; work = next) {
     next = work->next;
+    w->tied++;
     work->run(w, work);
+    w->tied--;
   }
 }
 
 void tp_worker_run(tp_worker *w) {
-  if (w->sched->pin) {
-    int cpu = tp_cpus_nth(w->index);
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    if (cpu >= 0) CPU_SET((unsigned)cpu, &one);
-    /* A wish: failing changes speed only. */
-    if (cpu >= 0) pthread_setaffinity_np(pthread_self(), sizeof one, &one);
-  }
+  tp_sched *s = w->sched;
+  if (s->pin) tp_thread_pin(tp_cpus_nth(&s->cpus, w->index), &s->cpus);
   tp_seat = w;
   w->budget_began_ns = tp_now_ns();
+  w->polls = 0;
   for (;;) {
     tp_found f = {0};
-    if (tp_unlikely(tp_load(&w->directed, relaxed))) tp_run_directed(w);
+    if (tp_unlikely(tp_load(&w->directed, relaxed))) {
+      w->root = NULL;
+      tp_run_directed(w);
+      if (w->deferral.began_ns) tp_alarm_root_over(w);
+    }
     if (!tp_find_next(w, &f) && !search(w, &f)) break;
     if (f.job) {
       w->root = (const void *)f.job->fn;
@@ -153,14 +157,14 @@ void tp_worker_run(tp_worker *w) {
     if (tp_unlikely(++w->polls >= TP_BUDGET)) maintain(w);
   }
   tp_seat = NULL;
-  tp_threads_unseat(&w->sched->threads);
+  tp_threads_unseat(&s->threads);
 }
 
 int tp_worker_leave(void) {
   tp_worker *w = tp_seat;
   if (!w || w->index == w->sched->workers) return ERR_WRONG_THREAD;
-  /* Forks that others hold or may still take would come back to a seat that is not ours any more. */
-  if (w->front.bottom != tp_load(&w->front.top, relaxed) || w->help_depth) return ERR_WRONG_THREAD;
+  /* What is private is not counted, but it is in the deque. */
+  if (w->tied || w->front.bottom != tp_load(&w->front.top, relaxed)) return ERR_WRONG_THREAD;
   tp_sched *s = w->sched;
   if (w->deferral.began_ns) tp_alarm_root_over(w);
   tp_seat = NULL;
@@ -173,6 +177,6 @@ int tp_worker_leave(void) {
     return error;
   }
   tp_threads_unseat(&s->threads);
-  if (s->pin) pthread_setaffinity_np(pthread_self(), sizeof s->cpus, &s->cpus);
+  if (s->pin) tp_thread_pin(-1, &s->cpus);
   return 0;
 }

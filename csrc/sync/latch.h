@@ -42,6 +42,11 @@ static inline void tp_latch_wake(tp_latch *l) {
   tp_futex_wake(l, 1);
 }
 
+/* [any] Both. After the swap the latch's memory may be gone. */
+static inline void tp_latch_open(tp_latch *l) {
+  if (tp_latch_set(l) == TP_SLEEPING) tp_latch_wake(l);
+}
+
 /* [any] Acquires what the setter did before. */
 static inline bool tp_latch_is_set(const tp_latch *l) {
   return tp_load(l, acquire) == TP_SET;

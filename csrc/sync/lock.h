@@ -1,4 +1,4 @@
-/* lock.h - a mutex of one word for the few short critical sections (never on a hot path).
+/* lock.h - a mutex of one word for short critical sections.
  *
  * 0 free, 1 held, 2 held and somebody waits (Drepper, "Futexes are tricky", mutex 2). Lock and
  * unlock are one atomic operation each while nobody contends. Depends on: sync/futex.h.

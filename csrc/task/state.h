@@ -3,7 +3,7 @@
  * Diagram, rules K1..K8 and proofs: docs/TASKS.md. Depends on: base/atomic.h. Used by: task/task.c.
  *
  *   bits  0..7   lifecycle  IDLE, SCHEDULED, RUNNING, COMPLETE
- *   bits  8..15  flags      notified, cancelled, join interest
+ *   bits  8..15  flags      notified, cancelled, join interest, join claimed
  *   bits 16..23  shield     depth; cancellation takes effect at 0
  *   bits 24..47  references
  *   bits 48..55  code       why it failed, negated (0: it did not); the runner's
@@ -21,6 +21,7 @@ typedef _Atomic uint64_t tp_state;
 #define TP_NOTIFIED       (1ull << 8)  /* woken while running: to be polled again */
 #define TP_CANCELLED      (1ull << 9)  /* cancellation was asked for; never cleared */
 #define TP_JOIN_INTEREST  (1ull << 10) /* somebody is to be told of the end: task->done is valid */
+#define TP_JOIN_CLAIMED   (1ull << 11) /* somebody fills in task->done, or has */
 #define TP_SHIELD_ONE     (1ull << 16)
 #define TP_SHIELD_MASK    (0xffull << 16)
 #define TP_REF_ONE        (1ull << 24)
@@ -139,7 +140,19 @@ __attribute__((warn_unused_result)) static inline tp_end_outcome tp_state_end(tp
   return tp_refs(old) == 1 ? TP_END_FREE : TP_END_KEPT;
 }
 
-/* [holder of the handle] task->done has been filled in. False: it is complete, nobody will be told. */
+typedef enum { TP_CLAIMED, TP_CLAIM_TAKEN, TP_CLAIM_TOO_LATE } tp_claim_outcome;
+
+/* [any, holding a reference] CLAIMED: the caller alone may fill in task->done, and then join. */
+__attribute__((warn_unused_result)) static inline tp_claim_outcome tp_state_claim(tp_state *state) {
+  TP_TRANSITION(state, old, new, {
+    if (tp_lifecycle(old) == TP_COMPLETE) return TP_CLAIM_TOO_LATE;
+    if (old & TP_JOIN_CLAIMED) return TP_CLAIM_TAKEN;
+    new = old | TP_JOIN_CLAIMED;
+  });
+  return TP_CLAIMED;
+}
+
+/* [who has claimed] task->done has been filled in. False: it is complete, nobody will be told. */
 __attribute__((warn_unused_result)) static inline bool tp_state_join(tp_state *state) {
   TP_TRANSITION(state, old, new, {
     if (tp_lifecycle(old) == TP_COMPLETE) return false;
@@ -148,11 +161,11 @@ __attribute__((warn_unused_result)) static inline bool tp_state_join(tp_state *s
   return true;
 }
 
-/* [holder of the handle] Take it back. False: it is complete; the teller is calling or has called done. */
+/* [who has joined] Take it back. False: it is complete; the teller is calling or has called done. */
 __attribute__((warn_unused_result)) static inline bool tp_state_unjoin(tp_state *state) {
   TP_TRANSITION(state, old, new, {
     if (tp_lifecycle(old) == TP_COMPLETE) return false;
-    new = old & ~TP_JOIN_INTEREST;
+    new = old & ~(TP_JOIN_INTEREST | TP_JOIN_CLAIMED);
   });
   return true;
 }
@@ -161,6 +174,11 @@ __attribute__((warn_unused_result)) static inline bool tp_state_unjoin(tp_state 
 static inline void tp_state_set_code(tp_state *state, int code) {
   uint64_t bits = (uint64_t)(uint8_t)-code << TP_CODE_SHIFT;
   TP_TRANSITION(state, old, new, { new = (old & ~TP_CODE_MASK) | bits; });
+}
+
+/* [spawner] SCHEDULED -> COMPLETE: it was not started after all. */
+static inline void tp_state_abandon(tp_state *state) {
+  TP_TRANSITION(state, old, new, { new = tp_with(old, TP_COMPLETE); });
 }
 
 /* [any, holding a reference] */

@@ -99,8 +99,10 @@ int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
   if (!spec->poll || (unsigned)spec->priority >= TP_PRIORITIES) return ERR_INVALID_ARGUMENT;
   tp_inlet *in;
   store *s = enter(ts, &in);
-  /* `closing` was set before tp_tasks_drain took the inlet's lock. */
-  bool refused = tp_load(in ? &ts->closing : &ts->cancelling, relaxed);
+  /* `closing` was set before tp_tasks_drain took the inlet's lock. Tasks may still spawn: also such as run on a
+   * thread of their own. */
+  bool outside = in && tp_my_threads != &ts->sched->threads;
+  bool refused = tp_load(outside ? &ts->closing : &ts->cancelling, relaxed);
   tp_task *t = tp_unlikely(refused) ? NULL : (tp_task *)tp_slab_take(&ts->slab, &s->cache);
   if (tp_unlikely(!t)) {
     leave(in);
@@ -127,10 +129,11 @@ int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
   leave(in);
   int error = submit(t, false);
   if (!error) return 0;
-  /* No thread for a blocking task. Nobody knows it yet but by a guessed id, so nobody is told. */
+  /* No thread for a blocking task. Nobody is told; but a drain that cancels all may hold a reference. */
   if (handle) *handle = NULL;
-  tp_store(&t->state, TP_COMPLETE, release);
-  give_record(t);
+  tp_state_abandon(&t->state);
+  if (handle) tp_task_unref(t);
+  tp_task_unref(t);
   count_completed(ts);
   return error;
 }
@@ -156,54 +159,68 @@ static void end_cancelled(tp_task *t) {
   end(t);
 }
 
+/* After a poll that did not end the task. */
+static void queue_again(tp_task *t, tp_poll outcome) {
+  if (outcome == TP_YIELD) {
+    submit(t, true); /* K2: it stays RUNNING */
+    return;
+  }
+  switch (tp_state_pause(&t->state)) {
+  case TP_PAUSE_IDLE: break;
+  case TP_PAUSE_AGAIN:
+    submit(t, true);
+    break; /* a blocking one: our own thread is free next (T2) */
+  case TP_PAUSE_CANCELLED: end_cancelled(t); break;
+  }
+}
+
+/* A task, and the children it finds in its worker's LIFO slot when it awaits them: child and parent take turns
+ * here instead of waking each other. After TP_BUDGET children others have their turn. */
 static void run(tp_worker *w, tp_work *work) {
   tp_task *t = (tp_task *)((char *)work - offsetof(tp_task, work));
-  tp_task *parent =
-      NULL; /* awaits t and is RUNNING (K2); its own parent->parent awaits it, and so on */
+  tp_task *parent = NULL; /* awaits t and is RUNNING (K2); parent->parent awaits it, and so on */
+  int children = 0;
+  bool cancelled = tp_state_start(&t->state) == TP_START_CANCELLED;
   for (;;) {
     if (w) w->root = (const void *)t->poll;
-    bool cancelled = tp_state_start(&t->state) == TP_START_CANCELLED;
-  poll:;
-    tp_poll outcome = TP_PENDING;
-    if (cancelled) {
-      end_cancelled(t);
-    } else if ((outcome = t->poll(t, t->arg)) == TP_READY) {
-      end(t);
-    } else if (outcome == TP_YIELD) {
-      if (tp_load(&t->state, relaxed) & TP_BLOCKING)
-        continue; /* a thread of its own: nobody to give way to */
-      tp_worker *seat = seat_in(t->tasks);
-      if (seat)
-        tp_post_last(seat, &t->work);
-      else /* it has left its seat */
-        tp_post(t->tasks->sched, (tp_priority)tp_priority_of(tp_load(&t->state, relaxed)),
-                &t->work);
-    } else if (t->direct) {
-      /* A child from our own LIFO slot: run it, then t again, instead of waking each other. */
-      tp_task *child = t->direct;
-      t->direct = NULL;
+    tp_poll outcome = cancelled ? TP_READY : t->poll(t, t->arg);
+    tp_task *child = t->direct;
+    t->direct = NULL;
+    if (tp_unlikely(child && outcome != TP_PENDING)) { /* it goes on without it */
+      submit(child, false);
+      child = NULL;
+    }
+    if (child) {
       t->parent = parent;
       parent = t;
       t = child;
+      children++;
+      cancelled = tp_state_start(&t->state) == TP_START_CANCELLED;
+      continue;
+    }
+    if (cancelled) {
+      end_cancelled(t);
+    } else if (outcome == TP_READY) {
+      end(t);
+    } else if (outcome == TP_YIELD && tp_load(&t->state, relaxed) & TP_BLOCKING) {
+      cancelled = tp_task_cancelled(t); /* a thread of its own: there is nobody to give way to */
       continue;
     } else {
-      switch (tp_state_pause(&t->state)) {
-      case TP_PAUSE_IDLE: break;
-      case TP_PAUSE_AGAIN:
-        if (submit(t, true) != 0 && tp_state_start(&t->state) != TP_START_CANCELLED) {
-          tp_task_fail(t, ERR_MALLOC_FAILED); /* a blocking task, and no thread to be had */
-          end(t);
-        }
-        break;
-      case TP_PAUSE_CANCELLED: end_cancelled(t); break;
-      }
+      queue_again(t, outcome);
     }
     if (!parent) return;
+    w = seat_in(parent->tasks); /* the child may have given the seat away */
     t = parent;
     parent = t->parent;
-    w = seat_in(t->tasks); /* the child may have given the seat away */
+    if (tp_unlikely(children >=
+                    TP_BUDGET)) { /* its own parent will find that it is not over, and register */
+      children = 0;
+      submit(t, true);
+      if (!parent) return;
+      t = parent;
+      parent = t->parent;
+    }
     cancelled = tp_task_cancelled(t);
-    goto poll;
   }
 }
 
@@ -226,7 +243,11 @@ tp_poll tp_task_await(tp_task *t, tp_task *child) {
     return TP_PENDING;
   }
   /* Polled again for another reason while we are registered already: K6 allows one registration. */
-  if (tp_load(&child->state, relaxed) & TP_JOIN_INTEREST) return TP_PENDING;
+  switch (tp_state_claim(&child->state)) {
+  case TP_CLAIM_TAKEN: return TP_PENDING;
+  case TP_CLAIM_TOO_LATE: return TP_READY;
+  case TP_CLAIMED: break;
+  }
   child->done = (tp_done){wake_awaiter, tp_task_ref(t)};
   if (tp_state_join(&child->state)) return TP_PENDING;
   tp_task_unref(t);
@@ -272,19 +293,23 @@ tp_task *tp_task_find(tp_tasks *ts, uint64_t id) {
   return NULL;
 }
 
-static void set_latch(void *arg) {
-  if (tp_latch_set(arg) == TP_SLEEPING) tp_latch_wake(arg);
+static void open_latch(void *arg) {
+  tp_latch_open(arg);
 }
 
 int tp_task_wait(tp_task *t, uint64_t deadline_ns) {
   if (tp_task_over(t)) return 0;
-  tp_worker *w = seat_in(t->tasks);
-  if (w) {
-    int error = tp_worker_leave();
-    if (error) return error;
+  if (tp_load(&t->state, relaxed) & TP_JOIN_CLAIMED)
+    return ERR_BUSY; /* before the seat is given away */
+  int error = tp_self() ? tp_worker_leave() : 0;
+  if (error) return error;
+  switch (tp_state_claim(&t->state)) {
+  case TP_CLAIM_TAKEN: return ERR_BUSY;
+  case TP_CLAIM_TOO_LATE: return 0;
+  case TP_CLAIMED: break;
   }
   tp_latch over = TP_UNSET;
-  t->done = (tp_done){set_latch, (void *)&over};
+  t->done = (tp_done){open_latch, (void *)&over};
   if (!tp_state_join(&t->state)) return 0;
   if (tp_latch_sleepy(&over) && tp_latch_sleep(&over)) tp_latch_block(&over, deadline_ns);
   if (tp_latch_is_set(&over)) return 0;
@@ -320,10 +345,7 @@ static void cancel_all(tp_tasks *ts) {
 
 void tp_tasks_drain(tp_tasks *ts, uint64_t deadline_ns) {
   tp_store(&ts->closing, true, relaxed);
-  for (int i = 0; i < TP_INLETS; i++) { /* after this no spawn from outside is under way */
-    tp_lock_acquire(&ts->sched->inlets[i].lock);
-    tp_lock_release(&ts->sched->inlets[i].lock);
-  }
+  tp_inlets_quiesce(ts->sched); /* after this no spawn from outside is under way */
   const struct timespec moment = {0, 200000};
   while (!drained(ts)) {
     if (tp_now_ns() >= deadline_ns) {

@@ -38,8 +38,8 @@ typedef struct tp_done {
   void *arg;
 } tp_done;
 
-/* The first cache line is all that a task needs which nobody waits for: it is what travels from the core
- * that spawns to the one that runs, and back with the record. */
+/* The first cache line is all that a task needs which has no `end` and nobody waits for: it is what travels
+ * from the core that spawns to the one that runs, and back with the record. */
 struct tp_task {
   TP_ALIGNED tp_record record; /* its id */
   tp_work work;                /* in the queue it is SCHEDULED in */
@@ -74,8 +74,9 @@ void tp_tasks_drain(tp_tasks *ts, uint64_t deadline_ns);
 void tp_tasks_free(tp_tasks *ts);
 
 /* [any] Start a task. *handle (may be NULL: nobody will ask) gets a reference. 0, ERR_INVALID_ARGUMENT,
- * ERR_MALLOC_FAILED, ERR_SHUTDOWN. Inside the pool it is next in turn on this worker; from outside it is
- * injected: two uncontended atomic operations for the record, one to queue it. */
+ * ERR_MALLOC_FAILED, ERR_SHUTDOWN. Inside the pool it is next in turn on this worker; from outside it costs the
+ * lock of an inlet (two uncontended atomic operations), rarely a CAS. Safe beside a drain that has begun; as
+ * with all functions here, the pool must not be freed before it returns. */
 int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle);
 
 /* [any, holding a reference] Let it be polled (again). */
@@ -122,17 +123,21 @@ static inline bool tp_task_cancelled(tp_task *t) {
 }
 /* Hold cancellation off, and let it through again. They nest, up to 255 deep. */
 static inline void tp_task_shield(tp_task *t) {
-  tp_add(&t->state, TP_SHIELD_ONE, relaxed);
+  uint64_t before = tp_add(&t->state, TP_SHIELD_ONE, relaxed);
+  TP_ASSERT((before & TP_SHIELD_MASK) != TP_SHIELD_MASK, "at most 255 shields");
+  (void)before;
 }
 static inline void tp_task_unshield(tp_task *t) {
-  tp_sub(&t->state, TP_SHIELD_ONE, relaxed);
+  uint64_t before = tp_sub(&t->state, TP_SHIELD_ONE, relaxed);
+  TP_ASSERT(before & TP_SHIELD_MASK, "a shield that was not raised");
+  (void)before;
 }
 
 /* --- outside of it --- */
 
-/* [any thread, holding the handle] Wait for its end; deadline_ns 0: without limit. A worker gives its seat to
- * a substitute first. 0; ERR_TIMEOUT; ERR_QUEUE_FULL: no substitute to be had; ERR_WRONG_THREAD: inside a
- * job. */
+/* [any thread, holding a reference] Wait for its end; deadline_ns 0: without limit. A worker, of whichever pool,
+ * gives its seat to a substitute first. 0; ERR_TIMEOUT; ERR_BUSY: somebody else waits for it or awaits it;
+ * and the errors of tp_worker_leave, such as ERR_WRONG_THREAD inside a job. */
 int tp_task_wait(tp_task *t, uint64_t deadline_ns);
 
 #endif

@@ -175,9 +175,11 @@ static void counts_and_lists_the_processors_of_the_mask(void **state) {
     unsigned seen = tp_cpus_available();
     bool wraps = true, listed = true;
     for (unsigned n = 0; n < count; n++) {
-      int nth = tp_cpus_nth(n);
-      listed = listed && nth >= 0 && CPU_ISSET(nth, &some) && (n == 0 || tp_cpus_nth(n - 1) < nth);
-      wraps = wraps && tp_cpus_nth(n + count) == nth && tp_cpus_nth(n + 7 * count) == nth;
+      int nth = tp_cpus_nth(&some, n);
+      listed = listed && nth >= 0 && CPU_ISSET(nth, &some) &&
+               (n == 0 || tp_cpus_nth(&some, n - 1) < nth);
+      wraps =
+          wraps && tp_cpus_nth(&some, n + count) == nth && tp_cpus_nth(&some, n + 7 * count) == nth;
     }
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
     assert_int_equal(seen, count < available ? count : available); /* a quota may be less */
@@ -238,29 +240,24 @@ static void unlike_seeds_give_unlike_sequences(void **state) {
 /* --- threads ---------------------------------------------------------------------------------- */
 
 typedef struct report {
-  _Atomic int go;
   pthread_t self;
   sigset_t blocked;
-  char name[16];
   cpu_set_t cpus;
 } report;
 
 static void *report_main(void *arg) {
   report *r = arg;
-  pthread_sigmask(SIG_BLOCK, NULL, &r->blocked);   /* from the first instruction */
-  while (!tp_load(&r->go, acquire)) sched_yield(); /* name and processor are set by the starter */
+  pthread_sigmask(SIG_BLOCK, NULL, &r->blocked);
   r->self = pthread_self();
-  pthread_getname_np(r->self, r->name, sizeof r->name);
   sched_getaffinity(0, sizeof r->cpus, &r->cpus);
   return r;
 }
 
-static report run_thread(const char *name, int cpu) {
+static report run_thread(void) {
   report r = {0};
   pthread_t thread;
   void *result;
-  assert_int_equal(tp_thread_start(&thread, name, cpu, report_main, &r), 0);
-  tp_store(&r.go, 1, release);
+  assert_int_equal(tp_thread_start(&thread, report_main, &r), 0);
   assert_int_equal(pthread_join(thread, &result), 0);
   assert_ptr_equal(result, &r);
   assert_true(pthread_equal(thread, r.self));
@@ -275,7 +272,7 @@ static void a_thread_blocks_every_signal_but_the_four_of_a_crash(void **state) {
   sigaddset(&mine, SIGUSR2);
   sigaddset(&mine, SIGSEGV); /* blocked in the starter: not in the thread */
   pthread_sigmask(SIG_SETMASK, &mine, &before);
-  report r = run_thread("tp-signals", -1);
+  report r = run_thread();
   pthread_sigmask(SIG_SETMASK, &before, &after);
   for (int s = 1; s <= SIGRTMAX; s++) {
     if (s == SIGKILL || s == SIGSTOP || (s > SIGSYS && s < SIGRTMIN)) continue;
@@ -286,38 +283,41 @@ static void a_thread_blocks_every_signal_but_the_four_of_a_crash(void **state) {
   }
 }
 
-static void a_thread_has_its_name_and_its_processor(void **state) {
+/* Wrong: what a pinned worker starts shares its one processor. */
+static void a_pinned_thread_starts_unpinned_ones(void **state) {
   (void)state;
-  cpu_set_t all;
+  cpu_set_t all, mine;
   assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
-  report r = run_thread("tp-fifteen-char", -1);
-  assert_string_equal(r.name, "tp-fifteen-char");
-  assert_true(CPU_EQUAL(&r.cpus, &all)); /* not pinned */
   for (unsigned n = 0; n < (unsigned)CPU_COUNT(&all); n++) {
-    int cpu = tp_cpus_nth(n);
-    r = run_thread("tp-pinned", cpu);
-    assert_string_equal(r.name, "tp-pinned");
-    assert_int_equal(CPU_COUNT(&r.cpus), 1);
-    assert_true(CPU_ISSET(cpu, &r.cpus));
+    int cpu = tp_cpus_nth(&all, n);
+    tp_thread_pin(cpu, &all);
+    assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
+    report r = run_thread();
+    tp_thread_pin(-1, &all);
+    assert_int_equal(CPU_COUNT(&mine), 1);
+    assert_true(CPU_ISSET(cpu, &mine));
+    assert_true(CPU_EQUAL(&r.cpus, &all));
   }
-  r = run_thread("tp-astray", CPU_SETSIZE - 1); /* a wish that cannot be granted changes nothing */
-  assert_true(CPU_EQUAL(&r.cpus, &all) || CPU_ISSET(CPU_SETSIZE - 1, &r.cpus));
+  assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
+  assert_true(CPU_EQUAL(&mine, &all));
+  report r = run_thread();
+  assert_true(CPU_EQUAL(&r.cpus, &all));
 }
 
 static void a_thread_that_cannot_be_started_is_an_error(void **state) {
   (void)state;
-  report r = {.go = 1};
+  report r = {0};
   pthread_t thread;
   sigset_t before, after;
   pthread_sigmask(SIG_BLOCK, NULL, &before);
   tp_fail_at(1);
-  assert_int_equal(tp_thread_start(&thread, "tp-none", -1, report_main, &r), ERR_MALLOC_FAILED);
+  assert_int_equal(tp_thread_start(&thread, report_main, &r), ERR_MALLOC_FAILED);
   assert_int_equal(tp_fail_left(), 0);
   pthread_sigmask(SIG_BLOCK, NULL, &after);
   for (int s = 1; s <= SIGRTMAX; s++)
     assert_int_equal(sigismember(&after, s), sigismember(&before, s));
-  assert_string_equal(r.name, ""); /* it has not run */
-  run_thread("tp-next", -1);
+  assert_int_equal(CPU_COUNT(&r.cpus), 0); /* it has not run */
+  run_thread();
 }
 
 /* --- clock ------------------------------------------------------------------------------------ */
@@ -349,7 +349,7 @@ int main(void) {
       cmocka_unit_test(numbers_stay_below_their_bound_and_reach_all_of_it),
       cmocka_unit_test(unlike_seeds_give_unlike_sequences),
       cmocka_unit_test(a_thread_blocks_every_signal_but_the_four_of_a_crash),
-      cmocka_unit_test(a_thread_has_its_name_and_its_processor),
+      cmocka_unit_test(a_pinned_thread_starts_unpinned_ones),
       cmocka_unit_test(a_thread_that_cannot_be_started_is_an_error),
       cmocka_unit_test(the_clock_is_the_monotonic_one_and_never_goes_back),
   };

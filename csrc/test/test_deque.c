@@ -33,10 +33,7 @@ static void push(int from, int n) {
   }
 }
 static threadpool_job *steal(void) {
-  bool retry = false;
-  threadpool_job *job = tp_deque_steal(&deque, &retry);
-  assert_false(retry); /* nobody else is there */
-  return job;
+  return tp_deque_steal(&deque);
 }
 
 static void an_empty_one_gives_nothing(void **state) {
@@ -223,11 +220,10 @@ static void take(threadpool_job *job) {
 
 static void *thief(void *arg) {
   while (tp_load(&items_left, relaxed)) {
-    bool retry = false;
-    threadpool_job *job = tp_deque_steal(&deque, &retry);
+    threadpool_job *job = tp_deque_steal(&deque);
     if (job)
       take(job);
-    else if (!retry)
+    else
       sched_yield();
   }
   return arg;
