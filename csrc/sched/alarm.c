@@ -27,7 +27,8 @@ void tp_alarm_cycles(tp_worker *w, bool does) {
 
 /* True: some deferral is too young to decide. Wakes for those that are not. */
 static bool look(tp_sched *s) {
-  bool young = false, jobs = false, tasks = tp_visible_tasks(s);
+  bool young = false, jobs = false;
+  size_t tasks = tp_visible_tasks(s);
   uint64_t now = tp_now_ns();
   for (unsigned i = 0; i <= s->workers; i++) {
     tp_worker *w = &s->seats[i];
@@ -42,7 +43,7 @@ static bool look(tp_sched *s) {
     if (executed == w->deferral.executed) tp_alarm_cycles(w, false); /* A4 */
     w->deferral.executed = executed;
   }
-  bool woke = (jobs || tasks) && tp_posted_by_alarm(s, jobs);
+  bool woke = (jobs || tasks) && tp_posted_by_alarm(s, jobs, tasks);
   if (woke && tasks && !tp_load(&s->alarm.cyclers, relaxed)) { /* A4 */
     tp_store(&s->alarm.missed_ns, now, relaxed);
     tp_store(&s->alarm.missed, true, relaxed);

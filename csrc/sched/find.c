@@ -160,10 +160,12 @@ bool tp_visible_jobs(tp_sched *s) {
   return false;
 }
 
-bool tp_visible_tasks(tp_sched *s) {
+size_t tp_visible_tasks(tp_sched *s) {
+  size_t n = 0;
   for (int p = 0; p < TP_PRIORITIES; p++)
-    if (tp_queue_any(&s->queue[p])) return true;
+    if (tp_queue_any(&s->queue[p]))
+      n += 1 + tp_load(&s->queue[p].length, relaxed); /* a hint (G3) */
   for (unsigned i = 0; i < s->workers; i++)
-    if (!tp_ring_empty(&s->seats[i].ring) || tp_load(&s->seats[i].lifo, acquire)) return true;
-  return false;
+    n += tp_ring_length(&s->seats[i].ring) + (tp_load(&s->seats[i].lifo, acquire) != NULL);
+  return n;
 }

@@ -35,6 +35,6 @@ tp_work *tp_take_directed(tp_worker *w);
 /* [any] Whether jobs, tasks could be seen anywhere. After a barrier: nothing that was posted before it and
  * is not yet taken is missed, but what somebody is just moving. */
 bool tp_visible_jobs(tp_sched *s);
-bool tp_visible_tasks(tp_sched *s);
+size_t tp_visible_tasks(tp_sched *s); /* about how many; 0 only if none */
 
 #endif

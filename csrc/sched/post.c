@@ -82,11 +82,13 @@ void tp_posted_jobs(tp_worker *by, size_t n, bool defer) {
   }
 }
 
-bool tp_posted_by_alarm(tp_sched *s, bool jobs) {
+bool tp_posted_by_alarm(tp_sched *s, bool jobs, size_t tasks) {
   if (tp_idle_of(tp_sleep_posted(&s->sleep)) > 0) return false;
-  if (!wake_sleeper(s) && !(jobs && wake_waiter(s))) return false;
-  tp_add(&s->outside.wakes_by_alarm, 1, relaxed);
-  return true;
+  uint64_t woken = 0;
+  while (woken < jobs + tasks && wake_sleeper(s)) woken++;
+  if (!woken && jobs && wake_waiter(s)) woken++;
+  tp_add(&s->outside.wakes_by_alarm, woken, relaxed);
+  return woken > 0;
 }
 
 tp_inlet *tp_inlet_enter(tp_sched *s) {

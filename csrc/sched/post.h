@@ -39,9 +39,9 @@ void tp_posted(tp_sched *s, tp_worker *by, size_t n);
 /* [W] The same for exposed jobs, which join waiters can run too. `defer`: the alarm may do it later. */
 void tp_posted_jobs(tp_worker *by, size_t n, bool defer);
 
-/* [alarm] Work was left beside sleepers long enough; `jobs`: also such as join waiters can run. True: somebody
- * was woken. */
-bool tp_posted_by_alarm(tp_sched *s, bool jobs);
+/* [alarm] Work was left beside sleepers long enough: jobs, which join waiters can run too, and so many tasks.
+ * True: somebody was woken. */
+bool tp_posted_by_alarm(tp_sched *s, bool jobs, size_t tasks);
 
 /* [W] The worker stops being idle because it found work: look whether there is more, and wake. */
 void tp_post_found(tp_worker *w);

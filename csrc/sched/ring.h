@@ -45,10 +45,13 @@ unsigned tp_ring_room(const tp_ring *r);
  * into `to`. NULL: empty, another thief is at work, or no room in `to`. */
 tp_work *tp_ring_steal(tp_ring *from, tp_ring *to);
 
-/* [any] Whether it looked empty. Acquire: callers that must not miss anything have a fence before. */
-static inline bool tp_ring_empty(const tp_ring *r) {
+/* [any] How many seemed to be queued. Acquire: callers that must not miss anything have a fence before. */
+static inline unsigned tp_ring_length(const tp_ring *r) {
   uint32_t real = (uint32_t)tp_load(&r->head, acquire);
-  return real == tp_load(&r->tail, acquire);
+  return tp_load(&r->tail, acquire) - real; /* a thread that stalls in between may see too many */
+}
+static inline bool tp_ring_empty(const tp_ring *r) {
+  return tp_ring_length(r) == 0;
 }
 
 #endif

@@ -21,6 +21,10 @@ struct tp_tasks {
 
 static void run(tp_worker *w, tp_work *work);
 
+/* The child that the poll which runs on this thread has taken out of the LIFO slot, to be run next. Not in the
+ * task, whose second line a poll does not touch otherwise. */
+static _Thread_local tp_task *taken __attribute__((tls_model("initial-exec")));
+
 tp_tasks *tp_tasks_new(tp_sched *s) {
   tp_tasks *ts = tp_alloc(sizeof *ts);
   store *seats = tp_alloc((s->workers + 1) * sizeof *seats);
@@ -184,8 +188,8 @@ static void run(tp_worker *w, tp_work *work) {
   for (;;) {
     if (w) w->root = (const void *)t->poll;
     tp_poll outcome = cancelled ? TP_READY : t->poll(t, t->arg);
-    tp_task *child = t->direct;
-    t->direct = NULL;
+    tp_task *child = taken;
+    taken = NULL;
     if (tp_unlikely(child && outcome != TP_PENDING)) { /* it goes on without it */
       submit(child, false);
       child = NULL;
@@ -237,9 +241,9 @@ tp_poll tp_task_await(tp_task *t, tp_task *child) {
   tp_worker *w = seat_in(t->tasks);
   tp_work *work = &child->work;
   /* Still in our LIFO slot: take it out, and have the runner run it next. */
-  if (w && !t->direct && !(tp_load(&t->state, relaxed) & TP_BLOCKING) &&
+  if (w && !taken && !(tp_load(&t->state, relaxed) & TP_BLOCKING) &&
       tp_load(&w->lifo, relaxed) == work && tp_cas(&w->lifo, &work, NULL, acquire)) {
-    t->direct = child;
+    taken = child;
     return TP_PENDING;
   }
   /* Polled again for another reason while we are registered already: K6 allows one registration. */

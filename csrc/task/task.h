@@ -50,9 +50,9 @@ struct tp_task {
   void (*end)(
       tp_task *t); /* called once before COMPLETE: releases what arg holds, may change the code */
   /* Second line. NULL while unused, so that a spawn need not write it. */
-  tp_task *direct; /* [runner] a child from the LIFO slot, run before the next poll; else NULL */
-  tp_task *parent; /* [runner] while it has a direct child: who awaits it in the same way */
-  tp_done done;    /* K6 */
+  tp_task *
+      parent; /* [runner] while it awaits a child that its own worker runs: who awaits it in the same way */
+  tp_done done; /* K6 */
 };
 
 typedef struct tp_spawn_spec {
