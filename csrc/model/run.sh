@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh - checks the model of the sleep protocol, and that its broken variants are rejected.
+# run.sh - checks the models of the sleep protocol and of the deque, and that broken variants are rejected.
 #
 #   run.sh                     every check below; ends with `N passed, N failed`
 #   run.sh CORE NO_ROUND33     one configuration with switches, and the shortest counter-example
@@ -10,7 +10,7 @@
 # Depends on: spin, gcc.   Used by: config/build/run-model.sh.   Told in: README.md.
 set -u
 cd "$(dirname "$0")" || exit 1
-model=$PWD/sleep.pml
+models=$PWD
 
 # Each line: what is expected, the configuration, the switches.
 #   passes         our protocol: no violation in the whole state space
@@ -29,6 +29,7 @@ passes          JOIN
 passes          ALARM
 passes          TRIO
 passes          TEAM
+passes          DEQUE
 
 lost_wakeup     CORE        NO_ANNOUNCE
 lost_wakeup     CORE        SEEDS_JEC
@@ -87,19 +88,27 @@ lost_wakeup     ALARM       ALARM_CLEARS_LATE
 lost_wakeup     SHORT       ALARM_CLEARS_LATE
 lost_wakeup     SHORT       DEFER_WITHOUT_ARMING
 lost_wakeup     SHORT       NO_POST_FENCE
+
+run_twice       DEQUE       NO_POP_FENCE
+run_twice       DEQUE       LAST_WITHOUT_CAS
 END
 }
 
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
+# model_of CONFIGURATION
+model_of() {
+  if [ "$1" = DEQUE ]; then echo "$models/deque.pml"; else echo "$models/sleep.pml"; fi
+}
+
 # build OPTIONS CONFIGURATION [SWITCH...]: ./pan, in the current directory.
 build() {
-  local options=$1 defines=(-D"$2")
+  local options=$1 configuration=$2 defines=(-D"$2")
   shift 2
   for switch; do defines+=(-DM_"$switch"); done
   # shellcheck disable=SC2086
-  spin -a "${defines[@]}" "$model" && gcc -w -DSAFETY -DMEMLIM=3000 $options pan.c -o pan
+  spin -a "${defines[@]}" "$(model_of "$configuration")" && gcc -w -DSAFETY -DMEMLIM=3000 $options pan.c -o pan
 }
 
 # verdict LOG: what a search found: `passes`, the name of the violation, or `cut short: ...`.
@@ -147,7 +156,8 @@ if [ $# -gt 0 ]; then
   cd "$work" || exit 1
   build "-O1 -DBFS" "$@" BREADTH_FIRST || exit 1
   ./pan -w22 | grep -E '^pan:1|errors:|states, stored|not completed'
-  [ ! -e sleep.pml.trail ] || spin -k sleep.pml.trail -p -g -D"$1" "${@/#/-DM_}" "$model"
+  model=$(model_of "$1") trail=$(basename "$model").trail
+  [ ! -e "$trail" ] || spin -k "$trail" -p -g -D"$1" "${@/#/-DM_}" "$model"
   exit
 fi
 

@@ -37,7 +37,7 @@ static char *segment_of(tp_slab *s, uint32_t index, uint32_t *offset) {
   uint32_t n = index / TP_SLAB_FIRST + 1;
   int k = 31 - __builtin_clz(n);
   *offset = index - TP_SLAB_FIRST * ((1u << k) - 1);
-  return tp_load(&s->segment[k], acquire); /* pairs with the release in cut() */
+  return tp_load(&s->segment[k], acquire); /* pairs with the release in reserve() */
 }
 
 tp_record *tp_slab_at(tp_slab *s, uint64_t id) {

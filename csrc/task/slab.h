@@ -1,6 +1,6 @@
 /* slab.h - records that are addressed by number and never move or go away while the pool lives.
  *
- * Free records are handed around in magazines of TP_MAGAZINE (Bonwick): a seat or a shard takes and returns
+ * Free records are handed around in magazines of TP_MAGAZINE (Bonwick): a seat or an inlet takes and returns
  * records in its own magazine without any atomic operation, and exchanges full and empty magazines with
  * the depot under its lock, once in TP_MAGAZINE records. Depends on: base/, sync/lock.h.
  *
