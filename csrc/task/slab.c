@@ -4,8 +4,9 @@
 
 enum { PREFETCH = 16 };
 
-void tp_slab_init(tp_slab *s, size_t record_size) {
+void tp_slab_init(tp_slab *s, size_t record_size, size_t cold_size) {
   s->record_size = record_size;
+  s->cold_size = cold_size;
 }
 
 static void free_magazines(tp_magazine *m) {
@@ -21,8 +22,11 @@ void tp_slab_cache_free(tp_slab_cache *c) {
   *c = (tp_slab_cache){0};
 }
 
+static size_t segment_records(int k) {
+  return (size_t)TP_SLAB_FIRST << k;
+}
 static size_t segment_size(const tp_slab *s, int k) {
-  return ((size_t)TP_SLAB_FIRST << k) * s->record_size;
+  return segment_records(k) * (s->record_size + s->cold_size);
 }
 
 void tp_slab_free(tp_slab *s) {
@@ -33,17 +37,24 @@ void tp_slab_free(tp_slab *s) {
 }
 
 /* Segment k begins at index 1024 * (2^k - 1). */
-static char *segment_of(tp_slab *s, uint32_t index, uint32_t *offset) {
-  uint32_t n = index / TP_SLAB_FIRST + 1;
-  int k = 31 - __builtin_clz(n);
+static int segment_of(uint32_t index, uint32_t *offset) {
+  int k = 31 - __builtin_clz(index / TP_SLAB_FIRST + 1);
   *offset = index - TP_SLAB_FIRST * ((1u << k) - 1);
-  return tp_load(&s->segment[k], acquire); /* pairs with the release in reserve() */
+  return k;
 }
 
 tp_record *tp_slab_at(tp_slab *s, uint64_t id) {
-  uint32_t index = (uint32_t)(id & (TP_SLAB_MAX_RECORDS - 1)), offset;
-  char *segment = segment_of(s, index, &offset);
+  uint32_t offset;
+  int k = segment_of((uint32_t)(id & (TP_SLAB_MAX_RECORDS - 1)), &offset);
+  char *segment = tp_load(&s->segment[k], acquire); /* pairs with the release in reserve() */
   return segment ? (tp_record *)(segment + offset * s->record_size) : NULL;
+}
+
+void *tp_slab_cold(tp_slab *s, const tp_record *r) {
+  uint32_t offset;
+  int k = segment_of((uint32_t)(tp_load(&r->id, relaxed) & (TP_SLAB_MAX_RECORDS - 1)), &offset);
+  char *segment = tp_load(&s->segment[k], relaxed); /* the record is in it */
+  return segment + segment_records(k) * s->record_size + offset * s->cold_size;
 }
 
 uint32_t tp_slab_used(tp_slab *s) {
@@ -58,11 +69,11 @@ static uint32_t reserve(tp_slab *s) {
   uint32_t n = 0;
   for (; n < TP_MAGAZINE && s->used + n < TP_SLAB_MAX_RECORDS; n++) {
     uint32_t offset;
-    if (segment_of(s, s->used + n, &offset)) continue;
-    int k = 31 - __builtin_clz((s->used + n) / TP_SLAB_FIRST + 1);
+    int k = segment_of(s->used + n, &offset);
+    if (tp_load(&s->segment[k], relaxed)) continue; /* written under the lock */
     char *segment = tp_map(segment_size(s, k));
     if (!segment) break;
-    tp_store(&s->segment[k], segment, release); /* pairs with segment_of */
+    tp_store(&s->segment[k], segment, release); /* pairs with tp_slab_at */
   }
   return n;
 }

@@ -44,14 +44,16 @@ typedef struct tp_slab_cache {
 } tp_slab_cache;
 
 typedef struct tp_slab {
-  size_t record_size;
+  size_t record_size, cold_size;
   tp_lock lock;              /* guards the depot and growth */
   tp_magazine *full, *empty; /* the depot */
   uint32_t used;             /* records cut from segments so far */
   _Atomic(char *) segment[TP_SLAB_SEGMENTS];
 } tp_slab;
 
-void tp_slab_init(tp_slab *s, size_t record_size);
+/* Each record has a cold part of cold_size bytes (may be 0), zero at first: for what most uses of a record do not
+ * touch. They lie apart, so that the records are dense. */
+void tp_slab_init(tp_slab *s, size_t record_size, size_t cold_size);
 /* [any, nobody uses it any more] Caches are released with tp_slab_cache_free before. */
 void tp_slab_free(tp_slab *s);
 void tp_slab_cache_free(tp_slab_cache *c);
@@ -66,6 +68,9 @@ void tp_slab_give(tp_slab *s, tp_slab_cache *c, tp_record *r);
 
 /* [any] The record with that id's index, or NULL if there never was one. Compare the id. */
 tp_record *tp_slab_at(tp_slab *s, uint64_t id);
+
+/* [who holds the record] Its cold part. */
+void *tp_slab_cold(tp_slab *s, const tp_record *r);
 
 /* [any] How many records have ever been cut: indices below it exist. */
 uint32_t tp_slab_used(tp_slab *s);

@@ -10,6 +10,14 @@ typedef struct store {
   _Atomic uint64_t spawned, completed; /* one writer; tp_tasks_drain adds them up */
 } store;
 
+/* What most tasks do not need. */
+typedef struct cold {
+  void (*end)(tp_task *t); /* if TP_HAS_END: called once before COMPLETE, may change the code */
+  tp_task *
+      parent; /* [runner] while it awaits a child that its own worker runs: who awaits it in the same way */
+  tp_done done; /* K6 */
+} cold;
+
 struct tp_tasks {
   tp_sched *sched;
   tp_slab slab;
@@ -22,7 +30,7 @@ struct tp_tasks {
 static void run(tp_worker *w, tp_work *work);
 
 /* The child that the poll which runs on this thread has taken out of the LIFO slot, to be run next. Not in the
- * task, whose second line a poll does not touch otherwise. */
+ * task, whose cold part a poll does not touch otherwise. */
 static _Thread_local tp_task *taken __attribute__((tls_model("initial-exec")));
 
 tp_tasks *tp_tasks_new(tp_sched *s) {
@@ -35,7 +43,7 @@ tp_tasks *tp_tasks_new(tp_sched *s) {
   }
   ts->sched = s;
   ts->seats = seats;
-  tp_slab_init(&ts->slab, sizeof(tp_task));
+  tp_slab_init(&ts->slab, sizeof(tp_task), sizeof(cold));
   return ts;
 }
 
@@ -48,6 +56,10 @@ void tp_tasks_free(tp_tasks *ts) {
 }
 
 /* --- records */
+
+static cold *cold_of(tp_task *t) {
+  return tp_slab_cold(&t->tasks->slab, &t->record);
+}
 
 /* The seat of this thread, if it is one of this pool. */
 static tp_worker *seat_in(tp_tasks *ts) {
@@ -121,7 +133,7 @@ int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
   if (spec->blocking) constant |= TP_BLOCKING;
   if (spec->end) {
     constant |= TP_HAS_END;
-    t->end = spec->end;
+    cold_of(t)->end = spec->end;
   }
   /* Release: who finds it by its id sees a whole task. */
   tp_store(&t->state, TP_SCHEDULED | constant | (handle ? 2 : 1) * TP_REF_ONE, release);
@@ -146,10 +158,10 @@ int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
 
 static void end(tp_task *t) {
   tp_tasks *ts = t->tasks;
-  if (tp_load(&t->state, relaxed) & TP_HAS_END) t->end(t); /* constant */
+  if (tp_load(&t->state, relaxed) & TP_HAS_END) cold_of(t)->end(t); /* constant */
   switch (tp_state_end(&t->state)) {
   case TP_END_TELL:
-    t->done.fn(t->done.arg); /* K6 */
+    cold_of(t)->done.fn(cold_of(t)->done.arg); /* K6 */
     tp_task_unref(t);
     break;
   case TP_END_FREE: give_record(t); break;
@@ -182,7 +194,7 @@ static void queue_again(tp_task *t, tp_poll outcome) {
  * here instead of waking each other. After TP_BUDGET children others have their turn. */
 static void run(tp_worker *w, tp_work *work) {
   tp_task *t = (tp_task *)((char *)work - offsetof(tp_task, work));
-  tp_task *parent = NULL; /* awaits t and is RUNNING (K2); parent->parent awaits it, and so on */
+  tp_task *parent = NULL; /* awaits t and is RUNNING (K2); its own parent awaits it, and so on */
   int children = 0;
   bool cancelled = tp_state_start(&t->state) == TP_START_CANCELLED;
   for (;;) {
@@ -195,7 +207,7 @@ static void run(tp_worker *w, tp_work *work) {
       child = NULL;
     }
     if (child) {
-      t->parent = parent;
+      cold_of(t)->parent = parent;
       parent = t;
       t = child;
       children++;
@@ -215,14 +227,14 @@ static void run(tp_worker *w, tp_work *work) {
     if (!parent) return;
     w = seat_in(parent->tasks); /* the child may have given the seat away */
     t = parent;
-    parent = t->parent;
+    parent = cold_of(t)->parent;
     if (tp_unlikely(children >=
                     TP_BUDGET)) { /* its own parent will find that it is not over, and register */
       children = 0;
       submit(t, true);
       if (!parent) return;
       t = parent;
-      parent = t->parent;
+      parent = cold_of(t)->parent;
     }
     cancelled = tp_task_cancelled(t);
   }
@@ -252,7 +264,7 @@ tp_poll tp_task_await(tp_task *t, tp_task *child) {
   case TP_CLAIM_TOO_LATE: return TP_READY;
   case TP_CLAIMED: break;
   }
-  child->done = (tp_done){wake_awaiter, tp_task_ref(t)};
+  cold_of(child)->done = (tp_done){wake_awaiter, tp_task_ref(t)};
   if (tp_state_join(&child->state)) return TP_PENDING;
   tp_task_unref(t);
   return TP_READY;
@@ -313,7 +325,7 @@ int tp_task_wait(tp_task *t, uint64_t deadline_ns) {
   case TP_CLAIMED: break;
   }
   tp_latch over = TP_UNSET;
-  t->done = (tp_done){open_latch, (void *)&over};
+  cold_of(t)->done = (tp_done){open_latch, (void *)&over};
   if (!tp_state_join(&t->state)) return 0;
   if (tp_latch_sleepy(&over) && tp_latch_sleep(&over)) tp_latch_block(&over, deadline_ns);
   if (tp_latch_is_set(&over)) return 0;

@@ -38,22 +38,17 @@ typedef struct tp_done {
   void *arg;
 } tp_done;
 
-/* The first cache line is all that a task needs which has no `end` and nobody waits for: it is what travels
- * from the core that spawns to the one that runs, and back with the record. */
+/* One cache line is all that a task needs which has no `end` and nobody waits for: it is what travels from the
+ * core that spawns to the one that runs, and back with the record. The rest is in its cold part. */
 struct tp_task {
   TP_ALIGNED tp_record record; /* its id */
   tp_work work;                /* in the queue it is SCHEDULED in */
   tp_state state;  /* with what is constant: priority, blocking; and the code of the end */
-  tp_tasks *tasks; /* constant while it lives, as are poll, arg and end */
+  tp_tasks *tasks; /* constant while it lives, as are poll and arg */
   tp_poll_fn poll;
   void *arg;
-  void (*end)(
-      tp_task *t); /* called once before COMPLETE: releases what arg holds, may change the code */
-  /* Second line. NULL while unused, so that a spawn need not write it. */
-  tp_task *
-      parent; /* [runner] while it awaits a child that its own worker runs: who awaits it in the same way */
-  tp_done done; /* K6 */
 };
+_Static_assert(sizeof(tp_task) == TP_CACHE_LINE, "one cache line");
 
 typedef struct tp_spawn_spec {
   tp_poll_fn poll;

@@ -29,7 +29,7 @@ static tp_slab_cache cache;
 static void begin(void) {
   memset(&slab, 0, sizeof slab);
   memset(&cache, 0, sizeof cache);
-  tp_slab_init(&slab, sizeof(rec));
+  tp_slab_init(&slab, sizeof(rec), sizeof(uint64_t));
 }
 static void end(void) {
   tp_slab_cache_free(&cache);
