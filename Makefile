@@ -41,7 +41,7 @@ endif
 PKG_CONFIG ?= pkg-config
 
 # pkg-config names of the libraries that the library itself links with.
-REQUIRES :=
+REQUIRES := yyjson
 
 OPT_release  := -O2 -g
 OPT_debug    := -O1 -g

@@ -1,11 +1,20 @@
 /* threadpool.h - the public interface of libthreadpool.
  *
- * A pool is a set of worker threads. Fork-join work is done by functions of type threadpool_fn, which
- * get the worker they run on and hand it to everything they call here. The fastest way to fork, for C
- * programs, is in threadpool_fork.h; everything here works from C++ and by an FFI as well.
+ * A pool is a set of worker threads. Work comes to it in two ways: as *requests*, one JSON object each, which
+ * handlers carry out and whose results are fetched (here); and as fork-join functions of a C program
+ * (threadpool_parallel.h, included at the end).
  *
- * Functions return 0 (ERR_SUCCESS) or a negative code of threadpool_errors.h; threadpool_error_text
- * says what it means. [any] may be called on any thread; [W] only on the worker that is passed.
+ *   threadpool_t *pool = threadpool_create(NULL);
+ *   uint64_t id = threadpool_submit(pool, "{\"op\": \"echo\", \"args\": {\"text\": \"hello\"}}");
+ *   result_t *r = threadpool_wait_result(pool, id, 5000);
+ *   if (r) printf("%d %.*s\n", r->status, (int)r->data_size, (char *)r->data);
+ *   threadpool_result_free(r);
+ *   threadpool_shutdown(pool);
+ *
+ * Functions that return int return 0 (ERR_SUCCESS) or a negative code of threadpool_errors.h;
+ * threadpool_error_text says what it means in general, threadpool_last_error what was wrong this time.
+ * [any] may be called on any thread; [W] only on the worker that is passed; [H] only in a handler, by the thread
+ * that runs it. The format of requests and results: docs/BYTECODE.md.
  */
 #ifndef THREADPOOL_H
 #define THREADPOOL_H
@@ -27,7 +36,7 @@ extern "C" {
 #endif
 
 /* Grows when a function or a structure below changes in a way that a program must be rebuilt for. */
-#define THREADPOOL_ABI 1
+#define THREADPOOL_ABI 2
 
 typedef struct threadpool threadpool_t;
 typedef struct threadpool_worker threadpool_worker;
@@ -45,7 +54,17 @@ typedef struct threadpool_options {
   int park_timeout_ms; /* look around at least this often when idle; 0 = never, nothing is ever missed */
   bool idle_yield; /* give the core away between looks, before sleeping: slower to wake */
   bool pin;        /* one CPU for each worker */
+
+  uint32_t max_pending;       /* requests whose result is not yet fetched; 0 = 65536 */
+  uint32_t max_request_bytes; /* of one request's text; 0 = 64 MiB */
+  uint32_t max_depth;         /* of its nesting; 0 = 512 */
+  uint32_t window; /* partial results of one request that may wait to be fetched; 0 = 64 */
+  uint32_t mailbox_capacity; /* of a mailbox at first, it grows; 0 = 256 */
 } threadpool_options;
+
+/* [any] Make a pool from a config file (docs/BYTECODE.md, config/config); NULL = defaults. NULL: it could not be
+ * made, threadpool_last_error says why (file, line and the accepted values). */
+THREADPOOL_API threadpool_t *threadpool_create(const char *config_path);
 
 /* [any] Make a pool; `options` NULL = defaults; `error` may be NULL, else it gets the code.
  * NULL: ERR_INVALID_ARGUMENT (a number out of range), ERR_MALLOC_FAILED (memory, threads).
@@ -56,8 +75,9 @@ typedef struct threadpool_options {
 THREADPOOL_API threadpool_t *threadpool_create_with(const threadpool_options *options, int *error);
 
 /* [any but a worker of the pool] Let what was begun finish (drain_ms), cancel the rest, join all
- * threads and free everything but the handle, of 64 bytes: calls that come late get ERR_SHUTDOWN.
- * ERR_INVALID_ARGUMENT: NULL, or already shut down; ERR_WRONG_THREAD: called from inside it. */
+ * threads and free everything but the handle, of 64 bytes: calls that come late get ERR_SHUTDOWN. Results that
+ * were fetched stay valid until they are freed; those that were not are gone. ERR_INVALID_ARGUMENT: NULL, or
+ * already shut down; ERR_WRONG_THREAD: called from inside it. */
 THREADPOOL_API int threadpool_shutdown(threadpool_t *pool);
 
 /* [any] Worker threads of the pool; 0 for NULL and for one that is closed. */
@@ -66,86 +86,194 @@ THREADPOOL_API int threadpool_workers(threadpool_t *pool);
 /* [any] "ERR_TIMEOUT", "timed out". Static text, never NULL. */
 THREADPOOL_API const char *threadpool_error_name(int code);
 THREADPOOL_API const char *threadpool_error_text(int code);
+/* [any] What was wrong with the last call of this thread that failed: the thing, the place, the remedy. Never NULL,
+ * "" at first; valid until this thread's next call. */
+THREADPOOL_API const char *threadpool_last_error(void);
 /* [any] THREADPOOL_ABI of the library that is loaded. */
 THREADPOOL_API int threadpool_abi(void);
 
-/* --- fork and join ----------------------------------------------------------------------------- */
+/* --- requests ---------------------------------------------------------------------------------- */
 
-/* [any] Run fn(worker, arg) in the pool and wait for its end. The calling thread runs it itself in the
- * pool's main seat if that is free; else a worker does. ERR_SHUTDOWN: the pool is closing. */
-THREADPOOL_API int threadpool_call(threadpool_t *pool, threadpool_fn fn, void *arg);
+enum { RESULT_FINAL = 1, RESULT_PARTIAL = 2 };
 
-/* [any] The worker this thread is just now, or NULL. */
-THREADPOOL_API threadpool_worker *threadpool_current(void);
+/* One entry of a request's results: any number of partial ones, numbered from 0, then one final one. Whoever
+ * fetches it owns it. */
+typedef struct result {
+  uint64_t task_id; /* what submit returned */
+  int32_t status;   /* 0, or a negative code */
+  void *
+      data; /* the payload; NULL if there is none. data_size bytes, then a zero that is not counted */
+  uint32_t data_size;
+  char error_msg[256]; /* if status < 0 */
+  uint32_t flags;      /* RESULT_FINAL or RESULT_PARTIAL */
+  uint64_t sequence;   /* of the entry: 0, 1, ... */
+  uint64_t outer_id;   /* the request's own "task_id"; 0: it had none */
+} result_t;
 
-/* [W] Run both, perhaps at the same time; return when both are done. If nobody is free to help, b simply
- * comes after a. ERR_WRONG_THREAD: w is not the worker of this thread, nothing was run. */
-THREADPOOL_API int threadpool_join(threadpool_worker *w, threadpool_fn a, void *a_arg,
-                                   threadpool_fn b, void *b_arg);
+/* [a worker] Called once for each entry; the entry is the callback's, to be freed with threadpool_result_free. */
+typedef void (*result_callback_fn)(result_t *result, void *user_data);
 
-/* A scope: any number of spawns, all of them done when threadpool_scope_end returns. Every spawn is
- * offered to the other workers at once. Lives on the stack; its fields are the library's. */
-typedef struct threadpool_scope {
-  threadpool_worker *home;
-  int64_t pending;
-  uint32_t latch;
-} threadpool_scope;
+/* [any] Submit a request: JSON text, copied, ending with a zero. Returns its id, below 2^53 and never used again.
+ * Bad JSON gets an id as well, and an error for a result. 0: not accepted (threadpool_last_error): NULL, the pool
+ * is closed, ERR_QUEUE_FULL (max_pending), ERR_MALLOC_FAILED. */
+THREADPOOL_API uint64_t threadpool_submit(threadpool_t *pool, const char *json);
 
-/* [W] Open a scope on this worker. ERR_WRONG_THREAD as above. */
-THREADPOOL_API int threadpool_scope_begin(threadpool_worker *w, threadpool_scope *scope);
-/* [W, any worker that runs inside the scope] When memory is out, fn is run before this returns. */
-THREADPOOL_API int threadpool_spawn(threadpool_worker *w, threadpool_scope *scope, threadpool_fn fn,
-                                    void *arg);
-/* [W, the one that began] Help, and return when everything spawned has run. */
-THREADPOOL_API int threadpool_scope_end(threadpool_worker *w, threadpool_scope *scope);
+/* [any] The same; the results go to the callback, on a worker, instead of waiting to be fetched. */
+THREADPOOL_API uint64_t threadpool_submit_with_callback(threadpool_t *pool, const char *json,
+                                                        result_callback_fn callback,
+                                                        void *user_data);
 
-/* [any] Run fn once on every worker thread, and return when all have. From inside the pool too. Each
- * worker runs it when it is done with what it is doing. */
-THREADPOOL_API int threadpool_broadcast(threadpool_t *pool, threadpool_fn fn, void *arg);
+enum { THREADPOOL_HIGH, THREADPOOL_NORMAL, THREADPOOL_LOW };
+enum { THREADPOOL_BY_ID, THREADPOOL_BY_CALLBACK, THREADPOOL_BY_QUEUE };
 
-/* --- loops over ranges ------------------------------------------------------------------------- */
-/* All [W]. The range is split only when somebody is there to take a part, so a skewed loop balances
- * itself; `grain` is the least piece, 0 = chosen from the length. ERR_INVALID_ARGUMENT: a NULL function
- * or a negative grain. An empty range is fine. */
-
-/* body(w, begin, end, arg) for pieces that cover [begin, end) exactly once. */
-typedef void (*threadpool_range_fn)(threadpool_worker *w, int64_t begin, int64_t end, void *arg);
-THREADPOOL_API int threadpool_for(threadpool_worker *w, int64_t begin, int64_t end, int64_t grain,
-                                  threadpool_range_fn body, void *arg);
-
-/* Fold a range. `result` holds the identity when called (say 0 for a sum) and the answer afterwards;
- * it is copied, `size` bytes, for each piece that is split off (at most 1024). fold adds [begin, end)
- * to acc; merge adds `right` to acc. The order is kept, so merge need only be associative. */
-typedef struct threadpool_reducer {
+/* A request in full; what is 0 is the default. */
+typedef struct threadpool_request {
+  const char *json;    /* the text; NULL: no text but `opcode` and `payload` */
+  size_t length;       /* of the text; 0: it ends with a zero */
+  uint32_t opcode;     /* without text: what to do */
+  const void *payload; /* without text: the argument, size bytes, copied (threadpool_payload) */
   size_t size;
-  void (*fold)(threadpool_worker *w, int64_t begin, int64_t end, void *acc, void *arg);
-  void (*merge)(void *acc, const void *right, void *arg);
-} threadpool_reducer;
-THREADPOOL_API int threadpool_reduce(threadpool_worker *w, int64_t begin, int64_t end,
-                                     int64_t grain, const threadpool_reducer *reducer, void *result,
-                                     void *arg);
+  int deliver; /* THREADPOOL_BY_ID, _BY_CALLBACK, _BY_QUEUE (threadpool_completions) */
+  result_callback_fn callback; /* if _BY_CALLBACK */
+  void *user_data;             /* given to the callback */
+} threadpool_request;
 
-/* out[i] = fn(in[i]) for n elements of in_size and out_size bytes. */
-typedef void (*threadpool_map_fn)(threadpool_worker *w, const void *in, void *out, void *arg);
-THREADPOOL_API int threadpool_map(threadpool_worker *w, const void *in, size_t in_size, void *out,
-                                  size_t out_size, int64_t n, int64_t grain, threadpool_map_fn fn,
-                                  void *arg);
+/* [any] Submit n requests at once; ids[i] is that of the i-th, or 0. Returns how many were accepted: the first ones;
+ * less than n only if max_pending or memory is exhausted, or a request is not valid by itself. */
+THREADPOOL_API size_t threadpool_submit_batch(threadpool_t *pool,
+                                              const threadpool_request *requests, size_t n,
+                                              uint64_t *ids);
 
-/* The lowest i of [begin, end) for which match is true, in *found; `end` if there is none. Pieces beyond
- * a match already found are not looked at. */
-typedef bool (*threadpool_match_fn)(threadpool_worker *w, int64_t i, void *arg);
-THREADPOOL_API int threadpool_find(threadpool_worker *w, int64_t begin, int64_t end, int64_t grain,
-                                   threadpool_match_fn match, void *arg, int64_t *found);
+/* [any] The next entry of this request, NULL: not yet. An id that is unknown, or whose final entry was fetched, gets
+ * an entry with ERR_INVALID_ARGUMENT: a loop that polls comes to an end. */
+THREADPOOL_API result_t *threadpool_poll_result(threadpool_t *pool, uint64_t task_id);
 
-/* Sort n elements of `size` bytes: a stable merge sort that needs as much memory again
- * (ERR_MALLOC_FAILED without it; nothing was moved). compare as for qsort. */
-typedef int (*threadpool_compare_fn)(const void *a, const void *b, void *arg);
-THREADPOOL_API int threadpool_sort(threadpool_worker *w, void *base, size_t n, size_t size,
-                                   threadpool_compare_fn compare, void *arg);
-/* The same for plain numbers, several times faster. NaNs come last. */
-THREADPOOL_API int threadpool_sort_i64(threadpool_worker *w, int64_t *base, size_t n);
-THREADPOOL_API int threadpool_sort_u64(threadpool_worker *w, uint64_t *base, size_t n);
-THREADPOOL_API int threadpool_sort_f64(threadpool_worker *w, double *base, size_t n);
+/* [any] The same, but wait up to timeout_ms (UINT32_MAX: without limit). A handler gives its seat away first; inside a
+ * job, and when no more threads are to be had, the entry says so (ERR_WRONG_THREAD, ERR_QUEUE_FULL). */
+THREADPOOL_API result_t *threadpool_wait_result(threadpool_t *pool, uint64_t task_id,
+                                                uint32_t timeout_ms);
+
+/* [any] Free an entry, also after the pool is gone. NULL is allowed. */
+THREADPOOL_API void threadpool_result_free(result_t *result);
+
+/* [any] Up to n entries of requests with THREADPOOL_BY_QUEUE, in the order in which they came; returns how many. */
+THREADPOOL_API size_t threadpool_completions(threadpool_t *pool, result_t **out, size_t n);
+
+/* [any] A descriptor that is readable while threadpool_completions has something; made when first asked for, and
+ * closed with the pool. Do not read it: threadpool_completions does. A negative code: none to be had. */
+THREADPOOL_API int threadpool_event_fd(threadpool_t *pool);
+
+/* [any] Ask for the end of a request. 1: it will end, as ERR_CANCELLED unless it comes to its end before; 0: it is
+ * over; ERR_INVALID_ARGUMENT: unknown. */
+THREADPOOL_API int threadpool_cancel(threadpool_t *pool, uint64_t task_id);
+
+/* [any] Nobody will fetch the results: they are discarded, also those that wait. ERR_INVALID_ARGUMENT: unknown. */
+THREADPOOL_API int threadpool_detach(threadpool_t *pool, uint64_t task_id);
+
+enum { THREADPOOL_QUEUED = 1, THREADPOOL_RUNNING, THREADPOOL_WAITING, THREADPOOL_DONE };
+
+/* [any] One of the above; ERR_INVALID_ARGUMENT: unknown, or fetched. */
+THREADPOOL_API int threadpool_status(threadpool_t *pool, uint64_t task_id);
+
+/* --- handlers ---------------------------------------------------------------------------------- */
+
+/* What a handler works on; valid until it has ended. */
+typedef struct threadpool_task task_t;
+
+/* A plain handler runs to its end. A poll handler returns THREADPOOL_PENDING when it has to wait, having arranged
+ * for threadpool_wake, or THREADPOOL_AGAIN to give way to others; it is called again until it is
+ * THREADPOOL_READY. `state` is its own pointer, NULL at first. */
+enum { THREADPOOL_PENDING, THREADPOOL_READY, THREADPOOL_AGAIN };
+typedef void (*handler_fn)(task_t *task);
+typedef int (*threadpool_poll_fn)(task_t *task, void **state);
+
+typedef struct threadpool_handler {
+  const char *name;        /* "op" of a request; copied. Letters, digits, _ and - */
+  int64_t opcode;          /* "opcode" of a request, 0..65535; -1: it has none */
+  handler_fn run;          /* either this */
+  threadpool_poll_fn poll; /* or this */
+  bool blocking;           /* may block: runs on a thread of its own, not on a worker */
+  void *user_data;         /* threadpool_user_data */
+} threadpool_handler;
+
+/* [any] Add an operation, or replace one that has the same name or opcode, for requests that come later.
+ * ERR_INVALID_ARGUMENT, ERR_MALLOC_FAILED, ERR_SHUTDOWN. */
+THREADPOOL_API int threadpool_register(threadpool_t *pool, const threadpool_handler *handler);
+
+/* [H] Arguments: members of the request's "args". False: there is no such member, or it has another type; nothing is
+ * written then. Text and raw JSON live as long as the task. */
+THREADPOOL_API bool threadpool_arg_text(task_t *task, const char *name, const char **text,
+                                        size_t *length);
+THREADPOOL_API bool threadpool_arg_int(task_t *task, const char *name, int64_t *value);
+THREADPOOL_API bool threadpool_arg_uint(task_t *task, const char *name, uint64_t *value);
+THREADPOOL_API bool threadpool_arg_double(task_t *task, const char *name, double *value);
+THREADPOOL_API bool threadpool_arg_bool(task_t *task, const char *name, bool *value);
+/* [H] Whether the member is there, whatever its type. */
+THREADPOOL_API bool threadpool_arg_is(task_t *task, const char *name);
+/* [H] All of "args", or with a name one member, as JSON text; NULL: there is none, or out of memory. */
+THREADPOOL_API const char *threadpool_arg_json(task_t *task, const char *name, size_t *length);
+/* [H] The argument of a request without text; NULL: it had none. */
+THREADPOOL_API const void *threadpool_payload(task_t *task, size_t *size);
+
+/* [H] A region by the name that member `name` holds, pinned until the task ends; `access`: what is to be done with it
+ * (SYMBOL_READ, SYMBOL_WRITE). NULL: threadpool_fail was called with the reason; return. */
+THREADPOOL_API void *threadpool_arg_symbol(task_t *task, const char *name, uint32_t access,
+                                           size_t *size);
+
+/* [H] The result. _return takes the data over: free(data, arg) is called when nobody needs it any more; free may be
+ * NULL (static data). _return_copy copies (ERR_MALLOC_FAILED). The last one counts. */
+THREADPOOL_API void threadpool_return(task_t *task, void *data, size_t size,
+                                      void (*release)(void *data, void *arg), void *arg);
+THREADPOOL_API int threadpool_return_copy(task_t *task, const void *data, size_t size);
+
+/* [H] It fails with this code (negative) and message, as of printf; what was returned is discarded. */
+THREADPOOL_API void threadpool_fail(task_t *task, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* [H] A partial result, copied. While the window is full, a plain handler waits, its seat given away meanwhile; a
+ * poll handler gets ERR_QUEUE_FULL, returns THREADPOOL_PENDING, and is called again when there is room.
+ * ERR_CANCELLED: nobody wants it any more; ERR_MALLOC_FAILED. */
+THREADPOOL_API int threadpool_emit(task_t *task, const void *data, size_t size);
+
+/* [H] Whether it was asked to end. A long handler asks now and then, and returns. */
+THREADPOOL_API bool threadpool_cancelled(task_t *task);
+/* [H] Between the two, cancellation (and a timeout) is held off. They nest. */
+THREADPOOL_API void threadpool_shield(task_t *task);
+THREADPOOL_API void threadpool_unshield(task_t *task);
+
+THREADPOOL_API uint64_t threadpool_task_id(const task_t *task);   /* [H] */
+THREADPOOL_API threadpool_t *threadpool_pool(const task_t *task); /* [H] */
+THREADPOOL_API void *threadpool_user_data(const task_t *task);    /* [H] as registered */
+
+/* For poll handlers: something that wakes the task, on any thread, also after it has ended. _waker [H] makes one;
+ * _wake [any] lets the task be called again; _waker_free [any]. */
+typedef struct threadpool_waker threadpool_waker;
+THREADPOOL_API threadpool_waker *threadpool_waker_new(task_t *task);
+THREADPOOL_API void threadpool_wake(threadpool_waker *waker);
+THREADPOOL_API void threadpool_waker_free(threadpool_waker *waker);
+/* [H] Call a poll handler again after so many milliseconds: `return threadpool_sleep(task, 100);`. Returns
+ * THREADPOOL_PENDING. */
+THREADPOOL_API int threadpool_sleep(task_t *task, uint32_t ms);
+
+/* --- symbols: named regions of memory ----------------------------------------------------------- */
+
+typedef struct symbol_table symbol_table_t;
+enum { SYMBOL_READ = 1, SYMBOL_WRITE = 2, SYMBOL_READ_WRITE = 3 };
+
+/* [any] The pool's table, NULL for NULL. It lives as long as the pool. */
+THREADPOOL_API symbol_table_t *threadpool_symbols(threadpool_t *pool);
+
+/* [any] Give a region a name (1 to 63 bytes, without control characters), to be read and written. The memory must
+ * stay until it is unregistered. ERR_INVALID_ARGUMENT, ERR_BUSY (the name is taken), ERR_MALLOC_FAILED. */
+THREADPOOL_API int symbol_register(symbol_table_t *table, const char *name, void *ptr,
+                                   uint32_t size);
+/* [any] The same, with SYMBOL_READ, SYMBOL_WRITE or both. */
+THREADPOOL_API int symbol_register_flags(symbol_table_t *table, const char *name, void *ptr,
+                                         uint32_t size, uint32_t flags);
+/* [any] The region, its size in *out_size (may be NULL); NULL: unknown. */
+THREADPOOL_API void *symbol_resolve(symbol_table_t *table, const char *name, uint32_t *out_size);
+/* [any] ERR_SYMBOL_NOT_FOUND; ERR_BUSY: a task uses it just now. */
+THREADPOOL_API int symbol_unregister(symbol_table_t *table, const char *name);
 
 /* --- statistics -------------------------------------------------------------------------------- */
 
@@ -186,5 +314,7 @@ THREADPOOL_API int threadpool_stats(threadpool_t *pool, int index, threadpool_co
 #ifdef __cplusplus
 }
 #endif
+
+#include "threadpool_parallel.h"
 
 #endif
