@@ -1,5 +1,22 @@
 #include "base/error.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
+static _Thread_local char said[TP_SAID_SIZE];
+
+int tp_say(int code, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(said, sizeof said, format, args);
+  va_end(args);
+  return code;
+}
+
+const char *tp_said(void) {
+  return said;
+}
+
 const char *tp_error_name(int code) {
   switch (code) {
 #define CASE(name, value, text)                                                                    \
