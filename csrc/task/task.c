@@ -110,40 +110,58 @@ static int submit(tp_task *t, bool last) {
   return 0;
 }
 
-int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
-  if (handle) *handle = NULL;
-  if (!spec->poll || (unsigned)spec->priority >= TP_PRIORITIES) return ERR_INVALID_ARGUMENT;
-  tp_inlet *in;
-  store *s = enter(ts, &in);
+/* A record that is filled in, with `state`; NULL: *error says why. *in as of enter(): still locked. */
+static tp_task *make(tp_tasks *ts, const tp_spawn_spec *spec, uint64_t state, tp_inlet **in,
+                     int *error) {
+  *error = ERR_INVALID_ARGUMENT;
+  if (!spec->poll || (unsigned)spec->priority >= TP_PRIORITIES) return NULL;
+  store *s = enter(ts, in);
   /* `closing` was set before tp_tasks_drain took the inlet's lock. Tasks may still spawn: also such as run on a
    * thread of their own. */
-  bool outside = in && tp_my_threads != &ts->sched->threads;
+  bool outside = *in && tp_my_threads != &ts->sched->threads;
   bool refused = tp_load(outside ? &ts->closing : &ts->cancelling, relaxed);
   tp_task *t = tp_unlikely(refused) ? NULL : (tp_task *)tp_slab_take(&ts->slab, &s->cache);
   if (tp_unlikely(!t)) {
-    leave(in);
-    return refused ? ERR_SHUTDOWN : ERR_MALLOC_FAILED;
+    leave(*in);
+    *error = refused ? ERR_SHUTDOWN : ERR_MALLOC_FAILED;
+    return NULL;
   }
   tp_bump(&s->spawned, 1);
   t->work.run = run;
   t->tasks = ts;
   t->poll = spec->poll;
   t->arg = spec->arg;
-  uint64_t constant = (uint64_t)spec->priority << TP_PRIORITY_SHIFT;
-  if (spec->blocking) constant |= TP_BLOCKING;
+  state |= (uint64_t)spec->priority << TP_PRIORITY_SHIFT;
+  if (spec->blocking) state |= TP_BLOCKING;
   if (spec->end) {
-    constant |= TP_HAS_END;
+    state |= TP_HAS_END;
     cold_of(t)->end = spec->end;
   }
-  /* Release: who finds it by its id sees a whole task. */
-  tp_store(&t->state, TP_SCHEDULED | constant | (handle ? 2 : 1) * TP_REF_ONE, release);
+  tp_store(&t->state, state, release); /* who finds it by its id sees a whole task */
+  *error = 0;
+  return t;
+}
+
+tp_task *tp_task_new(tp_tasks *ts, const tp_spawn_spec *spec, int *error) {
+  tp_inlet *in;
+  tp_task *t = make(ts, spec, TP_IDLE | 2 * TP_REF_ONE, &in, error);
+  if (t) leave(in);
+  return t;
+}
+
+int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
+  if (handle) *handle = NULL;
+  tp_inlet *in;
+  int error;
+  tp_task *t = make(ts, spec, TP_SCHEDULED | (handle ? 2 : 1) * TP_REF_ONE, &in, &error);
+  if (!t) return error;
   if (handle) *handle = t;
   if (in && !spec->blocking) { /* with the lock we have */
     tp_inlet_post(ts->sched, in, spec->priority, &t->work);
     return 0;
   }
   leave(in);
-  int error = submit(t, false);
+  error = submit(t, false);
   if (!error) return 0;
   /* No thread for a blocking task. Nobody is told; but a drain that cancels all may hold a reference. */
   if (handle) *handle = NULL;

@@ -74,6 +74,10 @@ void tp_tasks_free(tp_tasks *ts);
  * with all functions here, the pool must not be freed before it returns. */
 int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle);
 
+/* [any] A task that waits for its first wake, with a reference for the caller; NULL: *error as of tp_spawn. When it is
+ * woken and is a blocking one that gets no thread, it ends with ERR_MALLOC_FAILED. */
+tp_task *tp_task_new(tp_tasks *ts, const tp_spawn_spec *spec, int *error);
+
 /* [any, holding a reference] Let it be polled (again). */
 void tp_task_wake(tp_task *t);
 

@@ -1,0 +1,98 @@
+/* call.h - a request's life: its record, its task, its results and who gets them.
+ *
+ * Depends on: task/, io/delay.h, pool/ops.h. Used by: pool/request.c, pool/handler.c, api/.
+ *
+ * V1  A call's lock guards its stage and everything about delivery. It is held for moments, never while a
+ *     handler or a callback runs. The lock itself is valid as long as the slab, whatever becomes of the call.
+ * V2  Exactly one final entry: made by the end of the call's task (K4: once), or by the submitter if there is
+ *     none to be had. Partial entries come before it, in order.
+ * V3  The final entry is part of the record. Whoever fetches it owns the record, and gives it back by
+ *     threadpool_result_free: under the call's lock, so that a shutdown that looks at the record waits.
+ * V4  `pending` counts the calls whose final entry nobody has fetched yet.
+ * V5  A record that outlives its pool (fetched, not freed) keeps the slab: the last one frees it.
+ */
+#ifndef TP_POOL_CALL_H
+#define TP_POOL_CALL_H
+
+#include <yyjson.h>
+
+#include "io/delay.h"
+#include "pool/ops.h"
+#include "task/slab.h"
+#include "task/task.h"
+
+typedef struct tp_calls tp_calls;
+
+/* What a program sees as result_t. */
+typedef struct tp_entry {
+  result_t r;            /* first: the result is the entry */
+  struct tp_entry *next; /* of a call, or among the completions */
+  task_t *call;          /* whose it is; of a partial one that was handed out: NULL */
+  bool final;            /* part of the record, not allocated by itself (V3) */
+  void (*release)(void *data, void *arg);
+  void *release_arg;
+} tp_entry;
+
+typedef enum { TP_CALL_FREE, TP_CALL_LIVE, TP_CALL_DONE, TP_CALL_FETCHED, TP_CALL_ORPHAN } tp_stage;
+
+struct threadpool_task {
+  tp_record record;
+  tp_lock lock;      /* V1 */
+  uint8_t stage;     /* V1 */
+  uint8_t deliver;   /* constant from here on while it lives */
+  bool detached;     /* V1 */
+  bool limited;      /* it has a deadline */
+  bool emit_waits;   /* V1: a poll handler is to be woken when there is room */
+  uint32_t waiting;  /* V1: partial entries that were not fetched yet */
+  uint64_t sequence; /* [runner] of the next entry */
+  tp_calls *calls;
+  threadpool_t *pool;
+  const tp_op *op;
+  tp_task *task;          /* V1: while LIVE, with a reference */
+  tp_latch *waiter;       /* V1: who waits for an entry */
+  tp_latch *room;         /* V1: a plain handler that waits for room */
+  tp_entry *first, *last; /* V1: partial entries */
+  result_callback_fn callback;
+  void *user_data;
+  void *state; /* of a poll handler */
+  /* the request */
+  char *text; /* with its padding; its payload if it has no JSON */
+  size_t text_size;
+  yyjson_doc *doc;
+  yyjson_val *args;
+  char *printed; /* what threadpool_arg_json made */
+  tp_alarm_clock deadline, nap;
+  tp_entry result; /* the final entry */
+};
+
+typedef struct tp_calls_options {
+  uint32_t max_pending, max_request_bytes, max_depth, window;
+} tp_calls_options;
+
+/* [any] NULL: out of memory. */
+tp_calls *tp_calls_new(threadpool_t *pool, tp_tasks *tasks, tp_reactor *reactor,
+                       const tp_calls_options *options);
+/* [any, after all tasks have ended] Frees what nobody fetched; V5. */
+void tp_calls_free(tp_calls *cs);
+
+const tp_calls_options *tp_calls_limits(const tp_calls *cs);
+tp_ops *tp_calls_ops(tp_calls *cs);
+
+/* [any] Submit. Its id, or 0 after tp_say. */
+uint64_t tp_call_submit(tp_calls *cs, const threadpool_request *request);
+
+/* [any] The next entry; NULL: not yet. deadline_ns: 0 do not wait, UINT64_MAX without limit. */
+result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns);
+size_t tp_call_completions(tp_calls *cs, result_t **out, size_t n);
+int tp_call_event_fd(tp_calls *cs);
+int tp_call_cancel(tp_calls *cs, uint64_t id);
+int tp_call_detach(tp_calls *cs, uint64_t id);
+int tp_call_status(tp_calls *cs, uint64_t id);
+
+/* [H] For handler.c. */
+int tp_call_emit(task_t *call, const void *data, size_t size);
+void tp_call_return(task_t *call, void *data, size_t size, void (*release)(void *, void *),
+                    void *arg);
+int tp_call_nap(task_t *call, uint64_t deadline_ns);
+
+#endif
