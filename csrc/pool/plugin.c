@@ -1,0 +1,44 @@
+/* plugin.c - shared objects with handlers. Rules P1..P4: plugin.h. */
+#include "pool/plugin.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+int tp_plugins_open(tp_plugins *p, const char *path, const char *file, int line) {
+  if (p->count ==
+      p->room) { /* first: what dlopen has begun cannot be undone, constructors have run */
+    size_t room = p->room ? 2 * p->room : 8;
+    void **opened = tp_alloc(room * sizeof *opened);
+    if (!opened)
+      return tp_say(ERR_MALLOC_FAILED, "%s:%d: handlers=%s: out of memory", file, line, path);
+    if (p->count) memcpy(opened, p->opened, p->count * sizeof *opened);
+    tp_free(p->opened);
+    p->opened = opened;
+    p->room = room;
+  }
+  void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!object) {
+    const char *why = dlerror(); /* of this thread */
+    return tp_say(ERR_IO, "%s:%d: handlers=%s: expected a shared object that loads: %s", file, line,
+                  path, why ? why : "no reason given");
+  }
+  p->opened[p->count++] = object;
+  return 0;
+}
+
+void *tp_plugins_find(const tp_plugins *p, const char *name) {
+  for (size_t i = 0; i < p->count; i++) {
+    void *found = dlsym(p->opened[i], name);
+    if (found) return found;
+  }
+  return dlsym(RTLD_DEFAULT, name);
+}
+
+void tp_plugins_close(tp_plugins *p) {
+  while (p->count > 0) dlclose(p->opened[--p->count]);
+  tp_free(p->opened);
+  *p = (tp_plugins){0};
+}
