@@ -5,9 +5,10 @@
 #
 #   release   -O2, what is installed          asan, ubsan, tsan   sanitizers
 #   debug     -O1, checks thread roles        coverage            gcov
+#   fuzz      clang: libFuzzer, address and undefined behaviour
 #
 # Set from outside: CC, CFLAGS, CPPFLAGS, LDFLAGS, WERROR= (warnings stay warnings), PREFIX, DESTDIR,
-# V=1 (show the commands), ONLY=name (tests or benchmarks to run).
+# V=1 (show the commands), ONLY=name (tests, benchmarks or fuzzers to run).
 
 VERSION   := 0.1.0
 SOVERSION := 0
@@ -26,6 +27,7 @@ LAYERS := base sync sched task io pool ops ipc api
 LIB_SRCS    := $(sort $(wildcard $(LAYERS:%=csrc/%/*.c)))
 PUBLIC_HDRS := $(sort $(wildcard csrc/threadpool*.h))
 TEST_SRCS   := $(sort $(wildcard csrc/test/test_*.c))
+FUZZ_SRCS   := $(sort $(wildcard csrc/fuzz/fuzz_*.c))
 HELPER_SRCS := $(filter-out $(TEST_SRCS),$(sort $(wildcard csrc/test/*.c)))
 
 objects      = $(patsubst csrc/%.c,$(B)/obj/%.o,$(1))
@@ -33,12 +35,15 @@ LIB_OBJS    := $(call objects,$(LIB_SRCS))
 HELPER_OBJS := $(call objects,$(HELPER_SRCS))
 TEST_OBJS   := $(call objects,$(TEST_SRCS))
 TESTS       := $(TEST_SRCS:csrc/test/%.c=$(B)/test/%)
+FUZZERS     := $(FUZZ_SRCS:csrc/fuzz/%.c=$(B)/fuzz/%)
 
 # --- flags --------------------------------------------------------------------------------------
 ifeq ($(origin CC),default)
 CC := gcc
 endif
 PKG_CONFIG ?= pkg-config
+FUZZ_CC ?= clang
+FUZZ_SECONDS ?= 30
 
 # pkg-config names of the libraries that the library itself links with.
 REQUIRES := yyjson
@@ -49,12 +54,15 @@ OPT_asan     := -O1 -g
 OPT_ubsan    := -O1 -g
 OPT_tsan     := -O1 -g
 OPT_coverage := -O0 -g
+OPT_fuzz     := -O1 -g
 
 INSTR_debug    := -DTP_DEBUG=1
 INSTR_asan     := -fsanitize=address -fno-omit-frame-pointer
 INSTR_ubsan    := -fsanitize=undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 INSTR_tsan     := -fsanitize=thread -fno-omit-frame-pointer
 INSTR_coverage := --coverage
+INSTR_fuzz     := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all \
+                  -fno-omit-frame-pointer
 
 ifeq ($(MODE),tsan)
 # gcc says with every fence that ThreadSanitizer does not understand it. The code does not rely on
@@ -68,7 +76,7 @@ DEFINES   := -std=c11 -D_GNU_SOURCE -Icsrc
 COMPILE    = $(CC) $(DEFINES) $(CPPFLAGS) -Wall -Wextra $(WERROR) $(CFLAGS) -pthread -fPIC \
              $(INSTR_$(MODE)) $(if $(REQUIRES),$(shell $(PKG_CONFIG) --cflags $(REQUIRES)))
 LINK       = $(CC) $(CFLAGS) -pthread $(INSTR_$(MODE)) $(LDFLAGS)
-LIBS       = $(if $(REQUIRES),$(shell $(PKG_CONFIG) --libs $(REQUIRES))) $(LDLIBS)
+LIBS       = $(if $(REQUIRES),$(shell $(PKG_CONFIG) --libs $(REQUIRES))) -ldl $(LDLIBS)
 TEST_LIBS  = $(or $(shell $(PKG_CONFIG) --libs cmocka 2>/dev/null),-lcmocka)
 
 # --- how make runs ------------------------------------------------------------------------------
@@ -79,7 +87,7 @@ ifeq ($(filter -j%,$(MAKEFLAGS)),)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 endif
-ifneq ($(filter-out all tests,$(MAKECMDGOALS)),)
+ifneq ($(filter-out all tests fuzzers,$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
 SUBMAKE = $(MAKE) --no-print-directory -Otarget
@@ -88,13 +96,16 @@ Q := $(if $(V),,@)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all tests test debug stress asan ubsan tsan valgrind coverage model bench lint fmt install \
-        uninstall clean help FORCE
+.PHONY: all tests fuzzers test debug stress asan ubsan tsan valgrind coverage fuzz model bench lint fmt \
+        install uninstall clean help FORCE
 
 # --- build --------------------------------------------------------------------------------------
 all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool.a ## Build build/release/libthreadpool.so and .a (the default)
 
 tests: $(TESTS)
+	@:
+
+fuzzers: $(FUZZERS)
 	@:
 
 $(B)/obj/%.o: csrc/%.c $(B)/flags
@@ -125,6 +136,12 @@ $(TESTS): $(B)/test/%: $(B)/obj/test/%.o $(HELPER_OBJS) $(B)/libthreadpool.a $(B
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(TEST_LIBS) $(LIBS)
 
+# MODE=fuzz only: libFuzzer brings main.
+$(FUZZERS): $(B)/fuzz/%: $(B)/obj/fuzz/%.o $(B)/libthreadpool.a $(B)/members
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $(filter %.o %.a,$^) $(LIBS)
+
 # Rewritten only when the text changes: another compiler or flag recompiles, and a source that is
 # added or removed relinks.
 $(B)/flags: TEXT = $(COMPILE)
@@ -133,7 +150,7 @@ $(B)/flags $(B)/members: FORCE
 	@mkdir -p $(@D)
 	@echo '$(TEXT)' | cmp -s - $@ || echo '$(TEXT)' >$@
 
--include $(patsubst %.o,%.d,$(LIB_OBJS) $(HELPER_OBJS) $(TEST_OBJS))
+-include $(patsubst %.o,%.d,$(LIB_OBJS) $(HELPER_OBJS) $(TEST_OBJS) $(call objects,$(FUZZ_SRCS)))
 
 # --- test ---------------------------------------------------------------------------------------
 # $(call run,mode,options of run-tests.sh): install what is missing, build, run every test program.
@@ -171,6 +188,12 @@ coverage: ## Run the tests and show the line coverage of each source file
 	@rm -rf build/coverage
 	$(call run,coverage,--suite coverage)
 	@config/build/coverage.sh build/coverage
+
+fuzz: ## Feed arbitrary input to the parsers, FUZZ_SECONDS=30 each (ONLY=config: one; needs clang)
+	@config/build/deps.sh fuzz
+	@+$(SUBMAKE) MODE=fuzz CC="$(FUZZ_CC)" fuzzers
+	@FUZZ_SECONDS="$(FUZZ_SECONDS)" config/build/run-fuzz.sh \
+	  $(filter $(if $(ONLY),$(ONLY:%=build/fuzz/fuzz/fuzz_%),%),$(FUZZ_SRCS:csrc/fuzz/%.c=build/fuzz/fuzz/%))
 
 model: ## Check the model of the sleep protocol, and that its mutations are rejected
 	@config/build/deps.sh model

@@ -7,7 +7,7 @@
 #   I2  It may include the public headers, "threadpool*.h".
 #   I3  A public header includes other public headers and system headers only.
 #
-# csrc/test and csrc/model may include what they like. Used by: lint.sh.
+# csrc/test, csrc/fuzz and csrc/model may include what they like. Used by: lint.sh.
 cd "$(dirname "$0")/../.." || exit 1
 layers=$1
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # deps.sh - finds what a purpose needs and installs what is missing.
 #
-#   deps.sh test|lint|model|bench|valgrind
+#   deps.sh test|lint|model|bench|valgrind|fuzz
 #
 # The check looks for the thing itself (command, pkg-config module, header, file), never asks apt,
 # and works without network. With TP_NO_INSTALL=1 nothing is installed, only named.
@@ -31,6 +31,8 @@ lint        cmd:clang-tidy      clang-tidy            clang-tools-extra    clang
 lint        cmd:cppcheck        cppcheck              cppcheck             cppcheck  cppcheck
 model       cmd:spin            spin                  src:spin             src:spin  spin
 valgrind    cmd:valgrind        valgrind              valgrind             valgrind  valgrind
+fuzz        cmd:clang           clang                 clang                clang     llvm
+fuzz        rt:fuzzer           libclang-rt-14-dev    compiler-rt          compiler-rt   llvm
 bench       cmd:g++             g++                   gcc-c++              gcc       gcc
 bench       pc:tbb              libtbb-dev            tbb-devel            onetbb    tbb
 bench       pc:libuv            libuv1-dev            libuv-devel          libuv     libuv
@@ -47,12 +49,18 @@ case "${1:-}" in
   model) kinds="base model" ;;
   bench) kinds="base lib bench" ;;
   valgrind) kinds="valgrind" ;;
-  *) die "unknown purpose '${1:-}'" "Say one of: test lint model bench valgrind." ;;
+  fuzz) kinds="base lib fuzz" ;;
+  *) die "unknown purpose '${1:-}'" "Say one of: test lint model bench valgrind fuzz." ;;
 esac
 purpose=$1
 
 # The peers of a benchmark are optional: without one, its column says so.
 optional() { [ "$1" = bench ]; }
+
+# Where clang has its libraries for sanitizers and the fuzzer.
+runtime_directory() {
+  dirname "$(clang --rtlib=compiler-rt -print-libgcc-file-name 2>/dev/null)"
+}
 
 present() {
   local what=${1#*:}
@@ -60,6 +68,7 @@ present() {
     cmd:*) command -v "$what" >/dev/null ;;
     pc:*) pkg-config --exists "$what" 2>/dev/null ;;
     hdr:*) echo "#include <$what>" | "${CC:-gcc}" -E -x c - >/dev/null 2>&1 ;;
+    rt:*) compgen -G "$(runtime_directory)/libclang_rt.$what*.a" >/dev/null ;;
     crate:*) compgen -G "/usr/share/cargo/registry/$what-[0-9]*" >/dev/null ;;
   esac
 }
