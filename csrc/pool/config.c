@@ -288,7 +288,11 @@ int tp_config_read(tp_config *c, const char *path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return tp_say(ERR_IO, "%s%s: cannot be opened: %s", dots, shown, strerror(errno));
   char *text = tp_map(room);
-  int code = text ? 0 : no_memory(path);
+  if (!text) {
+    close(fd);
+    return no_memory(path);
+  }
+  int code = 0;
   while (code == 0 && length < room) {
     ssize_t n = read(fd, text + length, room - length);
     if (n == 0) break;
