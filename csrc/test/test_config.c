@@ -231,6 +231,10 @@ static void every_mistake_has_its_message(void **state) {
       {"drain_ms=-2", "c:1: drain_ms=-2: expected a whole number from -1 to 86400000"},
       {"window=99999999999999999999999",
        "c:1: window=99999999999999999999999: expected a whole number from 0 to 1048576"},
+      /* 2^64 + 4: a number that wraps around would be 4 */
+      {"thread_count=18446744073709551620",
+       "c:1: thread_count=18446744073709551620: expected a whole number from 0 to 1024"},
+      {"18446744073709551620=h", "c:1: 18446744073709551620=h: expected an opcode from 0 to 65535"},
       /* words */
       {"idle_strategy=nap", "c:1: idle_strategy=nap: expected pause or yield"},
       {"idle_strategy=", "c:1: idle_strategy=: expected pause or yield"},
@@ -309,6 +313,11 @@ static char *filled(const char *before, size_t n) {
 static void sizes_are_limited(void **state) {
   (void)state;
   char *text = filled("\n#", TP_CONFIG_MAX_LINE + 1);
+  takes(text);
+  done();
+  free(text);
+  text = filled("#", TP_CONFIG_MAX_LINE + 2); /* CRLF is not part of the line */
+  memcpy(text + TP_CONFIG_MAX_LINE, "\r\n", 2);
   takes(text);
   done();
   free(text);
