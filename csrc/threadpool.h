@@ -59,7 +59,7 @@ typedef struct threadpool_options {
   uint32_t max_request_bytes; /* of one request's text; 0 = 64 MiB */
   uint32_t max_depth;         /* of its nesting; 0 = 512 */
   uint32_t window; /* partial results of one request that may wait to be fetched; 0 = 64 */
-  uint32_t mailbox_capacity; /* of a mailbox at first, it grows; 0 = 256 */
+  uint32_t initial_capacity; /* requests for which there is memory from the start; 0 = 256 */
 } threadpool_options;
 
 /* [any] Make a pool from a config file (docs/BYTECODE.md, config/config); NULL = defaults. NULL: it could not be

@@ -3,6 +3,8 @@
 #define TP_API_POOL_H
 
 #include "io/reactor.h"
+#include "pool/call.h"
+#include "pool/plugin.h"
 #include "task/task.h"
 #include "threadpool.h"
 
@@ -11,9 +13,15 @@ struct threadpool {
   tp_sched *sched;
   tp_tasks *tasks;
   tp_reactor *reactor; /* starts its thread on first use */
+  tp_calls *requests;
+  tp_plugins *plugins; /* NULL: none */
   int drain_ms;
   _Atomic bool closing;
   _Atomic int calls; /* from outside, that have not returned */
 };
+
+/* [any] False: it is closed. Until tp_leave it stays. */
+bool tp_enter(threadpool_t *pool);
+void tp_leave(threadpool_t *pool);
 
 #endif

@@ -1,9 +1,14 @@
 /* threadpool.c - the entry points of threadpool.h: check the arguments, call down, nothing else. */
 #include "api/pool.h"
 
+#include <limits.h>
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/cpus.h"
 #include "base/error.h"
+#include "ops/builtin.h"
+#include "pool/config.h"
 #include "sched/scope.h"
 #include "sync/lock.h"
 
@@ -11,63 +16,145 @@
  * is closed. It costs a cache line for each pool there ever was; the list keeps them reachable. */
 static _Atomic(threadpool_t *) handles;
 
-static bool options_valid(const threadpool_options *o) {
-  return o->workers >= 0 && o->workers <= THREADPOOL_MAX_WORKERS && o->blocking >= 0 &&
-         o->blocking <= THREADPOOL_MAX_BLOCKING && o->park_timeout_ms >= 0 && o->drain_ms >= -1;
+static int out_of_range(const char *name, int64_t value, int64_t least, int64_t most) {
+  return tp_say(ERR_INVALID_ARGUMENT, "%s is %lld: expected %lld to %lld", name, (long long)value,
+                (long long)least, (long long)most);
+}
+
+static int check_options(const threadpool_options *o) {
+#define RANGE(name, least, most)                                                                   \
+  if (o->name < (least) || o->name > (most)) return out_of_range(#name, o->name, least, most)
+#define MOST(name, most)                                                                           \
+  if (o->name > (most)) return out_of_range(#name, o->name, 0, most)
+  RANGE(workers, 0, THREADPOOL_MAX_WORKERS);
+  RANGE(blocking, 0, THREADPOOL_MAX_BLOCKING);
+  RANGE(drain_ms, -1, INT_MAX);
+  RANGE(park_timeout_ms, 0, INT_MAX);
+  MOST(max_pending, 1u << 24);
+  MOST(max_request_bytes, 1u << 30);
+  MOST(window, 1u << 20);
+  MOST(initial_capacity, 1u << 20);
+#undef RANGE
+#undef MOST
+  return 0;
 }
 
 static void destroy(threadpool_t *pool) {
   tp_reactor_free(pool->reactor); /* first: its callbacks wake tasks */
   if (pool->sched) tp_sched_stop(pool->sched);
+  if (pool->requests) tp_calls_free(pool->requests);
   if (pool->tasks) tp_tasks_free(pool->tasks);
   if (pool->sched) tp_sched_free(pool->sched);
+  if (pool->plugins) {
+    tp_plugins_close(pool->plugins);
+    tp_free(pool->plugins);
+  }
   pool->sched = NULL;
   pool->tasks = NULL;
   pool->reactor = NULL;
+  pool->requests = NULL;
+  pool->plugins = NULL;
+}
+
+/* Everything but the handlers. */
+static int build(threadpool_t *pool, const threadpool_options *o) {
+  tp_sched_options s = {.workers = o->workers ? (unsigned)o->workers : tp_cpus_available(),
+                        .blocking = o->blocking ? (unsigned)o->blocking : 512,
+                        .park_timeout_ms = (unsigned)o->park_timeout_ms,
+                        .idle_yield = o->idle_yield,
+                        .pin = o->pin};
+  tp_calls_options c = {.max_pending = o->max_pending ? o->max_pending : 65536,
+                        .max_request_bytes =
+                            o->max_request_bytes ? o->max_request_bytes : 64u << 20,
+                        .max_depth = o->max_depth ? o->max_depth : 512,
+                        .window = o->window ? o->window : 64,
+                        .initial = o->initial_capacity ? o->initial_capacity : 256};
+  pool->drain_ms = o->drain_ms < 0 ? 0 : o->drain_ms ? o->drain_ms : 5000;
+  pool->sched = tp_sched_new(&s);
+  if (pool->sched) pool->tasks = tp_tasks_new(pool->sched);
+  if (pool->tasks) pool->reactor = tp_reactor_new();
+  if (pool->reactor) pool->requests = tp_calls_new(pool, pool->tasks, pool->reactor, &c);
+  return pool->requests ? 0 : tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
+}
+
+/* A line of the config file: `3=handler_write_memory`. */
+static int add_configured(threadpool_t *pool, const tp_config_handler *h, const char *file) {
+  tp_ops *ops = tp_calls_ops(pool->requests);
+  void *found = tp_plugins_find(pool->plugins, h->name);
+  if (!found && tp_builtin_number(ops, h->name, h->opcode) == 0) return 0;
+  if (!found)
+    return tp_say(
+        ERR_INVALID_ARGUMENT,
+        "%s:%d: %u=%s: no such handler is built in, in a plug-in (handlers=...) or in the program",
+        file, h->line, h->opcode, h->name);
+  const char *name = strncmp(h->name, "handler_", 8) == 0 ? h->name + 8 : h->name;
+  threadpool_handler handler = {
+      .name = name, .opcode = h->opcode, .blocking = h->kind == TP_CONFIG_BLOCKING};
+  if (h->kind == TP_CONFIG_POLL)
+    memcpy(&handler.poll, &found,
+           sizeof found); /* ISO C has no cast from an object to a function pointer */
+  else
+    memcpy(&handler.run, &found, sizeof found);
+  return tp_ops_add(ops, &handler, NULL);
+}
+
+static int add_handlers(threadpool_t *pool, const tp_config *c, const char *file) {
+  int error = tp_builtin_add(tp_calls_ops(pool->requests), c == NULL);
+  if (error || !c) return error;
+  pool->plugins = tp_alloc(sizeof *pool->plugins);
+  if (!pool->plugins) return tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
+  for (size_t i = 0; i < c->plugin_count && !error; i++)
+    error = tp_plugins_open(pool->plugins, c->plugins[i].path, file, c->plugins[i].line);
+  for (size_t i = 0; i < c->handler_count && !error; i++)
+    error = add_configured(pool, &c->handlers[i], file);
+  return error;
+}
+
+static threadpool_t *create(const threadpool_options *o, const tp_config *c, const char *file,
+                            int *error) {
+  *error = check_options(o);
+  if (*error) return NULL;
+  threadpool_t *pool = tp_alloc(sizeof *pool);
+  *error =
+      pool ? build(pool, o) : tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
+  if (!*error) *error = add_handlers(pool, c, file);
+  if (!*error) {
+    pool->next = tp_load(&handles, relaxed);                     /* a guess, the CAS checks it */
+    while (!tp_cas_weak(&handles, &pool->next, pool, relaxed)) { /* nobody reads it */
+    }
+    return pool;
+  }
+  if (pool) destroy(pool);
+  tp_free(pool);
+  return NULL;
 }
 
 threadpool_t *threadpool_create_with(const threadpool_options *options, int *error) {
-  threadpool_options o = options ? *options : (threadpool_options){0};
-  int code = ERR_INVALID_ARGUMENT;
-  threadpool_t *pool = NULL;
-  if (options_valid(&o)) {
-    code = ERR_MALLOC_FAILED;
-    pool = tp_alloc(sizeof *pool);
-  }
-  if (pool) {
-    tp_sched_options s = {.workers = o.workers ? (unsigned)o.workers : tp_cpus_available(),
-                          .blocking = o.blocking ? (unsigned)o.blocking : 512,
-                          .park_timeout_ms = (unsigned)o.park_timeout_ms,
-                          .idle_yield = o.idle_yield,
-                          .pin = o.pin};
-    pool->drain_ms = o.drain_ms < 0 ? 0 : o.drain_ms ? o.drain_ms : 5000;
-    pool->sched = tp_sched_new(&s);
-    if (pool->sched) pool->tasks = tp_tasks_new(pool->sched);
-    if (pool->tasks) pool->reactor = tp_reactor_new();
-    if (pool->reactor) {
-      code = ERR_SUCCESS;
-      pool->next = tp_load(&handles, relaxed);                     /* a guess, the CAS checks it */
-      while (!tp_cas_weak(&handles, &pool->next, pool, relaxed)) { /* nobody reads it */
-      }
-    } else {
-      destroy(pool);
-      tp_free(pool);
-      pool = NULL;
-    }
-  }
+  int code;
+  threadpool_t *pool = create(options ? options : &(threadpool_options){0}, NULL, NULL, &code);
   if (error) *error = code;
   return pool;
 }
 
+threadpool_t *threadpool_create(const char *config_path) {
+  if (!config_path) return threadpool_create_with(NULL, NULL);
+  tp_config c;
+  int error = tp_config_read(&c, config_path);
+  if (error) return NULL;
+  threadpool_t *pool = create(&c.options, &c, config_path, &error);
+  tp_config_free(&c);
+  return pool;
+}
+
 /* Seq-cst against threadpool_shutdown: either we see closing, or it sees our call and waits for its end. */
-static bool enter(threadpool_t *pool) {
+bool tp_enter(threadpool_t *pool) {
   tp_add(&pool->calls, 1, seq_cst);
   if (tp_likely(!tp_load(&pool->closing, seq_cst))) return true;
   tp_sub(&pool->calls, 1, release);
   return false;
 }
 
-static void leave(threadpool_t *pool) {
+void tp_leave(threadpool_t *pool) {
   tp_sub(&pool->calls, 1, release);
 }
 
@@ -80,13 +167,13 @@ static bool is_inside(const threadpool_t *pool) {
 }
 
 int threadpool_shutdown(threadpool_t *pool) {
-  if (!pool || !enter(pool)) return ERR_INVALID_ARGUMENT;
+  if (!pool || !tp_enter(pool)) return ERR_INVALID_ARGUMENT;
   if (is_inside(pool)) {
-    leave(pool);
+    tp_leave(pool);
     return ERR_WRONG_THREAD;
   }
   bool second = tp_swap(&pool->closing, true, seq_cst);
-  leave(pool);
+  tp_leave(pool);
   if (second) return ERR_INVALID_ARGUMENT;
   const struct timespec moment = {0, 200000};
   while (tp_load(&pool->calls, seq_cst) > 0) nanosleep(&moment, NULL);
@@ -97,17 +184,17 @@ int threadpool_shutdown(threadpool_t *pool) {
 
 int threadpool_call(threadpool_t *pool, threadpool_fn fn, void *arg) {
   if (!pool || !fn) return ERR_INVALID_ARGUMENT;
-  if (!enter(pool)) return ERR_SHUTDOWN;
+  if (!tp_enter(pool)) return ERR_SHUTDOWN;
   tp_call(pool->sched, fn, arg);
-  leave(pool);
+  tp_leave(pool);
   return 0;
 }
 
 int threadpool_broadcast(threadpool_t *pool, threadpool_fn fn, void *arg) {
   if (!pool || !fn) return ERR_INVALID_ARGUMENT;
-  if (!enter(pool)) return ERR_SHUTDOWN;
+  if (!tp_enter(pool)) return ERR_SHUTDOWN;
   int error = tp_broadcast(pool->sched, fn, arg);
-  leave(pool);
+  tp_leave(pool);
   return error;
 }
 
@@ -116,9 +203,9 @@ threadpool_worker *threadpool_current(void) {
 }
 
 int threadpool_workers(threadpool_t *pool) {
-  if (!pool || !enter(pool)) return 0;
+  if (!pool || !tp_enter(pool)) return 0;
   int n = (int)pool->sched->workers;
-  leave(pool);
+  tp_leave(pool);
   return n;
 }
 
@@ -131,14 +218,14 @@ static void add_counters(threadpool_counters *out, const tp_counters *c) {
 
 int threadpool_stats(threadpool_t *pool, int index, threadpool_counters *out) {
   if (!pool || !out) return ERR_INVALID_ARGUMENT;
-  if (!enter(pool)) return ERR_SHUTDOWN;
+  if (!tp_enter(pool)) return ERR_SHUTDOWN;
   tp_sched *s = pool->sched;
   int workers = (int)s->workers, error = index < -1 || index > workers ? ERR_INVALID_ARGUMENT : 0;
   *out = (threadpool_counters){0};
   for (int i = 0; !error && i <= workers; i++)
     if (index < 0 || index == i) add_counters(out, &s->seats[i].count);
   if (index < 0) add_counters(out, &s->outside);
-  leave(pool);
+  tp_leave(pool);
   return error;
 }
 

@@ -22,6 +22,7 @@ struct tp_calls {
   tp_tasks *tasks;
   tp_reactor *reactor;
   tp_ops *ops;
+  symbol_table_t *symbols;
   tp_calls_options limits;
   tp_slab slab;
   TP_ALIGNED _Atomic uint32_t pending;        /* V4 */
@@ -76,6 +77,30 @@ static void free_partials(task_t *call) {
   call->waiting = 0;
 }
 
+int tp_call_pin(task_t *call, const char *name, size_t length, uint32_t access,
+                tp_symbol_pin_t *out) {
+  tp_pin *p = tp_fail_now() ? NULL : malloc(sizeof *p);
+  if (!p) return tp_say(ERR_MALLOC_FAILED, "out of memory");
+  int error = tp_symbol_pin(call->calls->symbols, name, length, access, &p->pin);
+  if (error) {
+    free(p);
+    return error;
+  }
+  p->next = call->pins;
+  call->pins = p;
+  *out = p->pin;
+  return 0;
+}
+
+static void unpin(task_t *call) {
+  for (tp_pin *p = call->pins, *next; p; p = next) {
+    next = p->next;
+    tp_symbol_unpin(&p->pin);
+    free(p);
+  }
+  call->pins = NULL;
+}
+
 /* What only the handler needs. */
 static void free_request(task_t *call) {
   yyjson_doc_free(call->doc);
@@ -83,6 +108,27 @@ static void free_request(task_t *call) {
   call->doc = NULL;
   call->args = NULL;
   call->printed = NULL;
+}
+
+static void free_records(tp_calls *cs) {
+  for (int i = 0; i < SHARDS; i++) tp_slab_cache_free(&cs->shards[i].cache);
+  tp_slab_free(&cs->slab);
+}
+
+/* Have memory for so many from the start. */
+static bool make_records(tp_calls *cs, uint32_t n) {
+  task_t *made = NULL, *call;
+  uint32_t i = 0;
+  for (; i < n && (call = take_record(cs)); i++) {
+    call->calls = cs;
+    call->state = made;
+    made = call;
+  }
+  for (; made; made = call) {
+    call = made->state;
+    give_record(made);
+  }
+  return i == n;
 }
 
 tp_calls *tp_calls_new(threadpool_t *pool, tp_tasks *tasks, tp_reactor *reactor,
@@ -96,19 +142,31 @@ tp_calls *tp_calls_new(threadpool_t *pool, tp_tasks *tasks, tp_reactor *reactor,
   tp_store(&cs->event_fd, -1, relaxed); /* nobody else knows it yet */
   tp_slab_init(&cs->slab, sizeof(task_t), 0);
   cs->ops = tp_ops_new();
-  if (cs->ops) return cs;
+  cs->symbols = tp_symbols_new();
+  if (cs->ops && cs->symbols && make_records(cs, options->initial)) return cs;
+  free_records(cs);
+  tp_ops_free(cs->ops);
+  if (cs->symbols) tp_symbols_free(cs->symbols);
   tp_free(cs);
   return NULL;
 }
 
 static void free_slab(tp_calls *cs) {
-  for (int i = 0; i < SHARDS; i++) tp_slab_cache_free(&cs->shards[i].cache);
-  tp_slab_free(&cs->slab);
+  free_records(cs);
   tp_free(cs);
 }
 
+/* Final ones are parts of their records. */
+static void free_completions(tp_entry *e) {
+  for (tp_entry *next; e; e = next) {
+    next = e->next;
+    if (!e->final) free(e);
+  }
+}
+
 void tp_calls_free(tp_calls *cs) {
-  size_t orphans = 0;
+  free_completions(cs->ready);
+  free_completions(tp_load(&cs->completions, relaxed));
   tp_store(&cs->orphans, 1, relaxed); /* ours, until all records have been looked at */
   uint32_t used = tp_slab_used(&cs->slab);
   for (uint32_t i = 0; i < used; i++) {
@@ -116,7 +174,6 @@ void tp_calls_free(tp_calls *cs) {
     tp_lock_acquire(&call->lock); /* V3 */
     if (call->stage == TP_CALL_FETCHED) {
       call->stage = TP_CALL_ORPHAN;
-      orphans++;
       tp_add(&cs->orphans, 1, relaxed);
     } else if (call->stage == TP_CALL_DONE) {
       free_partials(call);
@@ -129,7 +186,7 @@ void tp_calls_free(tp_calls *cs) {
   int fd = tp_load(&cs->event_fd, relaxed);
   if (fd >= 0) close(fd);
   tp_ops_free(cs->ops);
-  cs->ops = NULL;
+  tp_symbols_free(cs->symbols);
   if (tp_sub(&cs->orphans, 1, acq_rel) == 1) free_slab(cs); /* sees what the last owner did */
 }
 
@@ -138,6 +195,9 @@ const tp_calls_options *tp_calls_limits(const tp_calls *cs) {
 }
 tp_ops *tp_calls_ops(tp_calls *cs) {
   return cs->ops;
+}
+symbol_table_t *tp_calls_symbols(tp_calls *cs) {
+  return cs->symbols;
 }
 
 /* --- delivery */
@@ -183,6 +243,7 @@ static void finish(task_t *call) {
       snprintf(e->r.error_msg, sizeof e->r.error_msg, "%s", tp_error_text(e->r.status));
   }
   free_request(call);
+  unpin(call);
   tp_lock_acquire(&call->lock);
   tp_task *task = call->task;
   call->task = NULL;
@@ -224,6 +285,7 @@ static void end_call(tp_task *t) {
   tp_clock_stop(&call->nap);
   bool late = call->limited && tp_clock_stop(&call->deadline);
   if (code == ERR_CANCELLED && late) code = ERR_TIMEOUT;
+  if (call->refused) code = call->refused;
   if (code) {
     call->result.r.status = code;
     call->result.r.error_msg[0] = '\0';
@@ -264,8 +326,9 @@ static int start(task_t *call, const tp_request *r, uint64_t begin_ns) {
     call->limited = true;
     error =
         tp_deadline_start(&call->deadline, cs->reactor, t, begin_ns + r->timeout_ms * TP_NS_PER_MS);
-    if (error) { /* it ends as one that was cancelled, with this code */
+    if (error) { /* it is cancelled, and ends with this code */
       call->limited = false;
+      call->refused = error;
       tp_task_cancel(t);
     }
   }
@@ -328,6 +391,8 @@ uint64_t tp_call_submit(tp_calls *cs, const threadpool_request *q) {
   call->deliver = (uint8_t)q->deliver;
   call->detached = call->limited = call->emit_waits = false;
   call->waiting = 0;
+  call->refused = 0;
+  call->pins = NULL;
   call->sequence = 0;
   call->calls = cs;
   call->pool = cs->pool;
@@ -372,7 +437,7 @@ static task_t *find(tp_calls *cs, uint64_t id) {
 }
 
 /* An entry of no call. */
-static result_t *error_entry(uint64_t id, int code, const char *message) {
+result_t *tp_call_error(uint64_t id, int code, const char *message) {
   static tp_entry no_memory = {
       .r = {.status = ERR_MALLOC_FAILED, .error_msg = "out of memory", .flags = RESULT_FINAL}};
   tp_entry *e = tp_fail_now() ? NULL : calloc(1, sizeof *e);
@@ -410,8 +475,8 @@ static tp_entry *take_entry(task_t *call) {
 }
 
 static result_t *unknown(uint64_t id) {
-  return error_entry(id, ERR_INVALID_ARGUMENT,
-                     "no such task: the id is unknown, or its result was already fetched");
+  return tp_call_error(id, ERR_INVALID_ARGUMENT,
+                       "no such task: the id is unknown, or its result was already fetched");
 }
 
 result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns) {
@@ -427,7 +492,7 @@ result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns) {
   }
   tp_lock_release(&call->lock);
   int error = tp_self() ? tp_worker_leave() : 0; /* also a worker of another pool */
-  if (error) return error_entry(id, error, tp_error_text(error));
+  if (error) return tp_call_error(id, error, tp_error_text(error));
   for (;;) {
     tp_latch latch = TP_UNSET;
     if (!(call = find(cs, id))) return unknown(id);
@@ -436,7 +501,7 @@ result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns) {
     if (!e && !busy) call->waiter = &latch;
     tp_lock_release(&call->lock);
     if (e) return &e->r;
-    if (busy) return error_entry(id, ERR_BUSY, "another thread waits for this task");
+    if (busy) return tp_call_error(id, ERR_BUSY, "another thread waits for this task");
     if (tp_latch_sleepy(&latch) && tp_latch_sleep(&latch))
       tp_latch_block(&latch, deadline_ns == UINT64_MAX ? 0 : deadline_ns);
     tp_lock_acquire(&call->lock);

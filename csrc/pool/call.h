@@ -18,6 +18,7 @@
 
 #include "io/delay.h"
 #include "pool/ops.h"
+#include "pool/symbols.h"
 #include "task/slab.h"
 #include "task/task.h"
 
@@ -35,6 +36,12 @@ typedef struct tp_entry {
 
 typedef enum { TP_CALL_FREE, TP_CALL_LIVE, TP_CALL_DONE, TP_CALL_FETCHED, TP_CALL_ORPHAN } tp_stage;
 
+/* A region that a task uses. */
+typedef struct tp_pin {
+  struct tp_pin *next;
+  tp_symbol_pin_t pin;
+} tp_pin;
+
 struct threadpool_task {
   tp_record record;
   tp_lock lock;      /* V1 */
@@ -44,6 +51,7 @@ struct threadpool_task {
   bool limited;      /* it has a deadline */
   bool emit_waits;   /* V1: a poll handler is to be woken when there is room */
   uint32_t waiting;  /* V1: partial entries that were not fetched yet */
+  int refused;       /* [runner] why it could not be started */
   uint64_t sequence; /* [runner] of the next entry */
   tp_calls *calls;
   threadpool_t *pool;
@@ -60,13 +68,14 @@ struct threadpool_task {
   size_t text_size;
   yyjson_doc *doc;
   yyjson_val *args;
+  tp_pin *pins;  /* [runner] until its end */
   char *printed; /* what threadpool_arg_json made */
   tp_alarm_clock deadline, nap;
   tp_entry result; /* the final entry */
 };
 
 typedef struct tp_calls_options {
-  uint32_t max_pending, max_request_bytes, max_depth, window;
+  uint32_t max_pending, max_request_bytes, max_depth, window, initial;
 } tp_calls_options;
 
 /* [any] NULL: out of memory. */
@@ -77,12 +86,15 @@ void tp_calls_free(tp_calls *cs);
 
 const tp_calls_options *tp_calls_limits(const tp_calls *cs);
 tp_ops *tp_calls_ops(tp_calls *cs);
+symbol_table_t *tp_calls_symbols(tp_calls *cs);
 
 /* [any] Submit. Its id, or 0 after tp_say. */
 uint64_t tp_call_submit(tp_calls *cs, const threadpool_request *request);
 
 /* [any] The next entry; NULL: not yet. deadline_ns: 0 do not wait, UINT64_MAX without limit. */
 result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns);
+/* [any] An entry of no call. */
+result_t *tp_call_error(uint64_t id, int code, const char *message);
 size_t tp_call_completions(tp_calls *cs, result_t **out, size_t n);
 int tp_call_event_fd(tp_calls *cs);
 int tp_call_cancel(tp_calls *cs, uint64_t id);
@@ -93,6 +105,9 @@ int tp_call_status(tp_calls *cs, uint64_t id);
 int tp_call_emit(task_t *call, const void *data, size_t size);
 void tp_call_return(task_t *call, void *data, size_t size, void (*release)(void *, void *),
                     void *arg);
+/* [H] Until the end of the call; 0, or a code after tp_say. */
+int tp_call_pin(task_t *call, const char *name, size_t length, uint32_t access,
+                tp_symbol_pin_t *out);
 int tp_call_nap(task_t *call, uint64_t deadline_ns);
 
 #endif

@@ -93,6 +93,9 @@ static int check(const threadpool_handler *h, const char *missing) {
                   h->name, (long long)h->opcode, TP_OPCODE_MOST);
   if (!missing && !h->run == !h->poll)
     return tp_say(ERR_INVALID_ARGUMENT, "handler %s: expected either run or poll", h->name);
+  if (h->poll && h->blocking)
+    return tp_say(ERR_INVALID_ARGUMENT, "handler %s: a poll handler does not block: give it as run",
+                  h->name);
   return 0;
 }
 

@@ -55,7 +55,7 @@ static void every_key_sets_its_option(void **state) {
   assert_int_equal(o.max_request_bytes, 17);
   assert_int_equal(o.max_depth, 19);
   assert_int_equal(o.window, 23);
-  assert_int_equal(o.mailbox_capacity, 29);
+  assert_int_equal(o.initial_capacity, 29);
   assert_int_equal(config.plugin_count, 1);
   done();
   takes("pin=no\nidle_strategy=pause");
@@ -249,8 +249,8 @@ static void every_mistake_has_its_message(void **state) {
       {"thread_cout=4", "c:1: thread_cout=4: unknown key, did you mean thread_count?" KNOWN},
       {"Thread-Count=4", "c:1: Thread-Count=4: unknown key, did you mean thread_count?" KNOWN},
       {"workers=4", "c:1: workers=4: unknown key, did you mean thread_count?" KNOWN},
-      {"mailbox_capacity=4",
-       "c:1: mailbox_capacity=4: unknown key, did you mean initial_task_capacity?" KNOWN},
+      {"initial_capacity=4",
+       "c:1: initial_capacity=4: unknown key, did you mean initial_task_capacity?" KNOWN},
       {"pi=yes", "c:1: pi=yes: unknown key, did you mean pin?" KNOWN},
       {"handler=a.so", "c:1: handler=a.so: unknown key, did you mean handlers?" KNOWN},
       {"colour=red", "c:1: colour=red: unknown key;" KNOWN},
@@ -443,7 +443,7 @@ static void the_file_that_ships_is_right(void **state) {
   assert_true(o.workers == 0 && o.blocking == 512 && o.drain_ms == 5000 && o.park_timeout_ms == 0);
   assert_true(!o.idle_yield && !o.pin && o.max_pending == 65536);
   assert_true(o.max_request_bytes == 64 << 20 && o.max_depth == 512 && o.window == 64);
-  assert_true(o.mailbox_capacity == 256 && config.plugin_count == 1);
+  assert_true(o.initial_capacity == 256 && config.plugin_count == 1);
   done();
 }
 

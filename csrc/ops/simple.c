@@ -1,0 +1,60 @@
+/* simple.c - echo and sleep. */
+#include "ops/builtin.h"
+#include "pool/call.h"
+
+static void give_back(void *data, void *arg) {
+  (void)arg;
+  free(data);
+}
+
+/* {"parts": ["a", "b"]}: one partial result each. Anything else: the result is the arguments, as JSON. */
+int tp_op_echo(task_t *task, void **state) {
+  yyjson_val *parts = yyjson_obj_get(task->args, "parts");
+  if (parts && !yyjson_is_arr(parts)) {
+    threadpool_fail(task, ERR_INVALID_ARGUMENT,
+                    "argument \"parts\": expected an array of strings, got %s",
+                    yyjson_get_type_desc(parts));
+    return THREADPOOL_READY;
+  }
+  if (parts) {
+    yyjson_val *part;
+    size_t at = (size_t)(uintptr_t)*state;
+    for (; (part = yyjson_arr_get(parts, at)); at++) {
+      if (!yyjson_is_str(part)) {
+        threadpool_fail(task, ERR_INVALID_ARGUMENT,
+                        "argument \"parts\": item %zu: expected a string, got %s", at,
+                        yyjson_get_type_desc(part));
+        return THREADPOOL_READY;
+      }
+      int error = threadpool_emit(task, yyjson_get_str(part), yyjson_get_len(part));
+      *state = (void *)(uintptr_t)at; /* this one is still to be sent */
+      if (error == ERR_QUEUE_FULL) return THREADPOOL_PENDING;
+      if (error) {
+        threadpool_fail(task, error, "part %zu: %s", at, threadpool_error_text(error));
+        return THREADPOOL_READY;
+      }
+    }
+    return THREADPOOL_READY;
+  }
+  size_t length = 0;
+  char *text = task->args ? yyjson_val_write(task->args, 0, &length) : NULL;
+  if (task->args && !text)
+    threadpool_fail(task, ERR_MALLOC_FAILED, "echo: out of memory");
+  else if (text)
+    threadpool_return(task, text, length, give_back, NULL);
+  return THREADPOOL_READY;
+}
+
+/* {"ms": 100} */
+int tp_op_sleep(task_t *task, void **state) {
+  uint64_t ms;
+  if (!threadpool_arg_uint(task, "ms", &ms) || ms > UINT32_MAX) {
+    threadpool_fail(task, ERR_INVALID_ARGUMENT,
+                    "argument \"ms\": expected a whole number from 0 to 4294967295");
+    return THREADPOOL_READY;
+  }
+  if (*state && tp_clock_fired(&task->nap)) return THREADPOOL_READY;
+  if (*state) return THREADPOOL_PENDING; /* woken for another reason */
+  *state = task;
+  return threadpool_sleep(task, (uint32_t)ms);
+}
