@@ -48,7 +48,7 @@ bool tp_deque_make_room(threadpool_worker *w) {
     tp_store(&s->job[i & s->mask], tp_load(&w->own->job[i & w->own->mask], relaxed), relaxed);
   w->own = s;
   tp_store(&w->slots, s,
-           release); /* pairs with the acquire in tp_deque_steal: the copies are seen */
+           release); /* pairs with the acquire in tp_deque_look: the copies are seen */
   w->limit = top + 2 * size;
   return true;
 }
@@ -65,7 +65,7 @@ unsigned tp_deque_expose(threadpool_worker *w, int64_t count) {
       tp_load(&w->top, relaxed); /* an old one exposes fewer: the next fork does the rest */
   int64_t to = count < w->bottom - top ? top + count : w->bottom;
   if (to <= split) return 0;
-  tp_store(&w->split, to, release); /* D4; pairs with the acquire in tp_deque_steal */
+  tp_store(&w->split, to, release); /* D4; pairs with the acquire in tp_deque_look */
   return (unsigned)(to - split);
 }
 
@@ -101,15 +101,25 @@ threadpool_job *tp_deque_pop(threadpool_worker *w) {
   return job;
 }
 
-threadpool_job *tp_deque_steal(threadpool_worker *victim) {
+threadpool_job *tp_deque_look(threadpool_worker *victim, int64_t *at) {
   int64_t t = tp_load(&victim->top, acquire);   /* pairs with the CAS that moved it */
   tp_fence();                                   /* see tp_deque_pop */
   int64_t s = tp_load(&victim->split, acquire); /* D4 */
   if (t >= s) return NULL;
   threadpool_slots *slots =
       tp_load(&victim->slots, acquire); /* pairs with tp_deque_make_room (D5) */
-  threadpool_job *job = tp_load(&slots->job[t & slots->mask], relaxed); /* the CAS validates it */
-  if (!tp_cas(&victim->top, &t, t + 1, seq_cst)) return NULL;
+  *at = t;
+  return tp_load(&slots->job[t & slots->mask], relaxed); /* the CAS validates it */
+}
+
+bool tp_deque_take(threadpool_worker *victim, int64_t at) {
+  if (!tp_cas(&victim->top, &at, at + 1, seq_cst)) return false;
   tp_store(&victim->want, 1, relaxed); /* D6 */
-  return job;
+  return true;
+}
+
+threadpool_job *tp_deque_steal(threadpool_worker *victim) {
+  int64_t at;
+  threadpool_job *job = tp_deque_look(victim, &at);
+  return job && tp_deque_take(victim, at) ? job : NULL;
 }

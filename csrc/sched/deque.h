@@ -43,6 +43,12 @@ threadpool_job *tp_deque_pop(threadpool_worker *w);
 /* [thief] The oldest public job, or NULL: empty, or somebody was faster. */
 threadpool_job *tp_deque_steal(threadpool_worker *victim);
 
+/* [thief] The same in two steps, for who has to know whose job it is before it takes it: look (the job is not ours
+ * yet and must not be touched), take. While nobody has taken it, job `at` stays what it was when looked at: it is
+ * public, and leaves the deque only by the CAS that moves top over it (D2). */
+threadpool_job *tp_deque_look(threadpool_worker *victim, int64_t *at);
+bool tp_deque_take(threadpool_worker *victim, int64_t at);
+
 /* [any] Whether public jobs were seen. Callers that must not miss one have a fence before. */
 static inline bool tp_deque_any(threadpool_worker *w) {
   return tp_load(&w->top, acquire) < tp_load(&w->split, acquire);
