@@ -1,5 +1,8 @@
 #include "sched/threads.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/thread.h"
@@ -14,7 +17,42 @@ struct tp_thread {
   tp_work *work;   /* what to do next; NULL: end */
   tp_latch given;  /* set when `work` has been given to an idle thread */
   pthread_t id;
+  bool retired;    /* [itself] T5 */
+  bool replaced;   /* [itself] T5: counted in retiring, not in count */
+  stack_t signals; /* T6 */
 };
+
+static _Thread_local tp_thread *mine __attribute__((tls_model("initial-exec")));
+
+/* --- stacks for signal handlers */
+
+enum { GUARD_PAGE = 4096, SIGNAL_STACK = 64 << 10 }; /* the lowest page cannot be touched */
+
+bool tp_signal_stack_new(stack_t *s) {
+  long frame = sysconf(_SC_MINSIGSTKSZ); /* what the processor's registers need; large with AMX */
+  size_t size = SIGNAL_STACK + (frame > 0 ? ((size_t)frame + 4095) / 4096 * 4096 : 0);
+  char *p = tp_map(size);
+  if (!p) return false;
+  mprotect(p, GUARD_PAGE, PROT_NONE); /* a wish */
+  *s = (stack_t){.ss_sp = p, .ss_size = size};
+  return true;
+}
+
+void tp_signal_stack_free(stack_t *s) {
+  tp_unmap(s->ss_sp, s->ss_size);
+  s->ss_sp = NULL;
+}
+
+bool tp_signal_stack_lend(stack_t *s, stack_t *before) {
+  if (sigaltstack(NULL, before) != 0 || before->ss_flags & SS_ONSTACK) return false;
+  if (!(before->ss_flags & SS_DISABLE) && before->ss_size >= SIGNAL_STACK) return false;
+  if (!s->ss_sp && !tp_signal_stack_new(s)) return false;
+  return sigaltstack(s, NULL) == 0;
+}
+
+void tp_signal_stack_return(const stack_t *before) {
+  sigaltstack(before, NULL);
+}
 
 void tp_threads_init(tp_threads *t, unsigned limit) {
   t->limit = limit;
@@ -57,25 +95,59 @@ static tp_work *wait_for_work(tp_thread *me) {
   return me->work;
 }
 
+/* Lock held. It is joined by the next one that is started, or at the end (T4). */
+static void put_among_ended(tp_thread *me) {
+  tp_threads *t = me->set;
+  if (me->replaced)
+    t->retiring--;
+  else
+    t->count--;
+  me->next = t->ended;
+  t->ended = me;
+}
+
+static int start_thread(tp_threads *t, tp_work *work);
+
+/* T5: a retired thread has taken work that counted on it: a fresh one does it, in its place. Returns the work if there
+ * is none: then it goes on after all. */
+static tp_work *pass_on(tp_thread *me, tp_work *work) {
+  tp_threads *t = me->set;
+  tp_lock_acquire(&t->lock);
+  t->retiring++;
+  tp_lock_release(&t->lock);
+  me->replaced = start_thread(t, work) == 0;
+  tp_lock_acquire(&t->lock);
+  if (me->replaced)
+    put_among_ended(me);
+  else
+    t->retiring--;
+  tp_lock_release(&t->lock);
+  if (me->replaced) return NULL;
+  me->retired = false;
+  return work;
+}
+
 static void *thread_main(void *arg) {
   tp_thread *me = arg;
   tp_threads *t = me->set;
   me->id = pthread_self(); /* not by pthread_create, which may be later than our end */
   pthread_setname_np(me->id, "threadpool");
   tp_my_threads = t;
+  mine = me;
+  sigaltstack(&me->signals, NULL);
   for (tp_work *work = me->work; work;) {
     work->run(NULL, work);
-    work = wait_for_work(me);
+    work = me->retired ? NULL : wait_for_work(me);
     if (work) continue;
     tp_lock_acquire(&t->lock);
-    work = tp_chain_take(&t->queue); /* T2: it may have come since, and counted on us */
-    if (!work) {
-      t->count--;
-      me->next = t->ended;
-      t->ended = me;
-    }
+    if (!me->replaced)
+      work = tp_chain_take(&t->queue); /* T2: it may have come since, and counted on us */
+    if (!work) put_among_ended(me);
     tp_lock_release(&t->lock);
+    if (work && me->retired) work = pass_on(me, work);
   }
+  const stack_t none = {.ss_flags = SS_DISABLE};
+  sigaltstack(&none, NULL);
   tp_add(&t->gone, 1,
          seq_cst); /* after the last use of the lock; the record is freed after the join */
   tp_futex_wake(&t->gone, 1);
@@ -100,6 +172,7 @@ static void join_ended(tp_threads *t) {
   for (tp_thread *next; th; th = next) {
     next = th->next;
     pthread_join(th->id, NULL);
+    tp_signal_stack_free(&th->signals);
     tp_free(th);
   }
 }
@@ -111,8 +184,11 @@ static int start_thread(tp_threads *t, tp_work *work) {
   th->set = t;
   th->work = work;
   pthread_t id;
-  int error = tp_thread_start(&id, thread_main, th);
-  if (error) tp_free(th);
+  int error = tp_signal_stack_new(&th->signals) ? 0 : ERR_MALLOC_FAILED;
+  if (!error) error = tp_thread_start(&id, thread_main, th);
+  if (!error) return 0;
+  tp_signal_stack_free(&th->signals);
+  tp_free(th);
   return error;
 }
 
@@ -152,6 +228,27 @@ int tp_threads_run(tp_threads *t, tp_work *work, tp_thread_use use) {
   return error;
 }
 
+void tp_threads_retire(void) {
+  if (mine) mine->retired = true;
+}
+
+int tp_threads_replace(tp_threads *t, tp_work *seat) {
+  tp_lock_acquire(&t->lock);
+  bool stopping = t->stopping;
+  if (!stopping) t->retiring++; /* and the fresh one takes over our place in count and seated */
+  tp_lock_release(&t->lock);
+  if (stopping) return ERR_SHUTDOWN;
+  int error = start_thread(t, seat);
+  if (!error) {
+    mine->retired = mine->replaced = true;
+    return 0;
+  }
+  tp_lock_acquire(&t->lock);
+  t->retiring--;
+  tp_lock_release(&t->lock);
+  return error;
+}
+
 void tp_threads_unseat(tp_threads *t) {
   tp_lock_acquire(&t->lock);
   t->seated--;
@@ -164,7 +261,7 @@ void tp_threads_stop(tp_threads *t) {
     tp_lock_acquire(&t->lock);
     t->stopping = true;
     tp_thread *idle = pick_idle(t, NULL);
-    unsigned count = t->count;
+    unsigned count = t->count + t->retiring;
     tp_lock_release(&t->lock);
     if (idle)
       tp_latch_open(&idle->given);

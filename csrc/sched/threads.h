@@ -10,9 +10,16 @@
  * T3  An idle thread is in the idle list; whoever takes it out gives it work, or the order to end.
  * T4  Every thread that was started is joined: one that has ended by itself when the next one is started, or
  *     by tp_threads_stop.
+ * T5  A thread on which something crashed is retired: it takes nothing more from here and ends when its work is over.
+ *     One that had a seat is replaced at once, by a fresh thread that also takes its place in the count; it is in
+ *     `retiring` until it has ended. Another one counts until it ends, and if work waits then, starts a fresh thread
+ *     for it.
+ * T6  Every thread has a stack for signal handlers, allocated before it starts and freed after it was joined.
  */
 #ifndef TP_SCHED_THREADS_H
 #define TP_SCHED_THREADS_H
+
+#include <signal.h>
 
 #include "sched/work.h"
 #include "sync/latch.h"
@@ -22,12 +29,13 @@ typedef struct tp_thread tp_thread;
 
 typedef struct tp_threads {
   tp_lock lock;
-  unsigned limit;   /* constant */
-  unsigned count;   /* running or idle */
-  unsigned seated;  /* of them in the loop of a seat: they do not come back for the queue */
-  tp_chain queue;   /* T2 */
-  tp_thread *idle;  /* T3; newest first */
-  tp_thread *ended; /* T4 */
+  unsigned limit;    /* constant */
+  unsigned count;    /* running or idle */
+  unsigned retiring; /* T5: beside count */
+  unsigned seated;   /* of them in the loop of a seat: they do not come back for the queue */
+  tp_chain queue;    /* T2 */
+  tp_thread *idle;   /* T3; newest first */
+  tp_thread *ended;  /* T4 */
   bool stopping;
   _Atomic uint32_t gone; /* bumped when a thread ends; tp_threads_stop waits on it */
 } tp_threads;
@@ -47,7 +55,23 @@ int tp_threads_run(tp_threads *t, tp_work *work, tp_thread_use use);
 /* [W] The thread in a seat leaves it, to another or for good: it counts as one that will come back. */
 void tp_threads_unseat(tp_threads *t);
 
+/* [a thread of a pool] T5: it is to end. */
+void tp_threads_retire(void);
+
+/* [W, a thread of the set] T5: the same, and a fresh one, never an idle one, takes its seat. ERR_MALLOC_FAILED: there
+ * is none, and nothing has changed; ERR_SHUTDOWN. */
+int tp_threads_replace(tp_threads *t, tp_work *seat);
+
 /* [any but its threads] Wait until all work is done and all threads have ended. */
 void tp_threads_stop(tp_threads *t);
+
+/* --- stacks for signal handlers (T6): large enough to run what is directed to a seat (sched/guard.c). */
+/* [any] False: out of memory. The zero value is none. */
+bool tp_signal_stack_new(stack_t *s);
+void tp_signal_stack_free(stack_t *s);
+/* [any] Let this thread, which is not ours, use *s (made if need be) unless it has one as large: then, or without
+ * memory, false. Else afterwards tp_signal_stack_return. */
+bool tp_signal_stack_lend(stack_t *s, stack_t *before);
+void tp_signal_stack_return(const stack_t *before);
 
 #endif
