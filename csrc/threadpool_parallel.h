@@ -33,6 +33,7 @@ typedef struct threadpool_scope {
   threadpool_worker *home;
   int64_t pending;
   uint32_t latch;
+  uint32_t guard;
 } threadpool_scope;
 
 /* [W] Open a scope on this worker. ERR_WRONG_THREAD as above. */

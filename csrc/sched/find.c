@@ -1,5 +1,6 @@
 #include "sched/find.h"
 
+#include "sched/guard.h"
 #include "sched/post.h"
 
 /* Take from one global queue: one to run, the rest of a batch into the ring, where others can reach it.
@@ -70,6 +71,7 @@ static bool take_own(tp_worker *w, tp_found *f) {
 bool tp_find_next(tp_worker *w, tp_found *f) {
   tp_sched *s = w->sched;
   f->work = NULL;
+  f->segment = NULL; /* a job left here is a spawn */
   f->job = tp_deque_pop(&w->front);
   if (f->job) return true;
   if (tp_queue_any(&s->queue[TP_HIGH])) {
@@ -88,8 +90,19 @@ bool tp_find_next(tp_worker *w, tp_found *f) {
 
 static bool steal_job(tp_worker *w, tp_worker *victim, tp_found *f) {
   if (!tp_deque_offers(&victim->front)) return false;
-  f->job = tp_deque_steal(&victim->front);
-  if (!f->job) return false;
+  int64_t at;
+  threadpool_job *job = tp_deque_look(&victim->front, &at);
+  if (!job) return false;
+  tp_segment *s = tp_segment_of(victim, at);
+  if (s) tp_segment_more(s); /* X5: before it is ours */
+  bool ours = tp_deque_take(&victim->front, at);
+  if (s && (!ours || !job->owner)) { /* a spawn was counted when it was spawned */
+    tp_segment_less(s);
+    s = NULL;
+  }
+  if (!ours) return false;
+  f->job = job;
+  f->segment = s;
   tp_bump(&w->count.jobs_stolen, 1);
   tp_bump(&w->count.stolen, 1);
   return true;
@@ -120,13 +133,12 @@ bool tp_find_steal(tp_worker *w, tp_found *f) {
   return false;
 }
 
-threadpool_job *tp_find_job(tp_worker *w) {
+bool tp_find_job(tp_worker *w, tp_found *f) {
   tp_sched *s = w->sched;
-  tp_found f = {0};
   unsigned seats = s->workers + 1, at = tp_rng_below(&w->rng, seats);
   for (unsigned i = 0; i < seats; i++, at = at + 1 == seats ? 0 : at + 1)
-    if (&s->seats[at] != w && steal_job(w, &s->seats[at], &f)) return f.job;
-  return NULL;
+    if (&s->seats[at] != w && steal_job(w, &s->seats[at], f)) return true;
+  return false;
 }
 
 void tp_find_relief(tp_worker *w, uint64_t now) {

@@ -10,6 +10,7 @@
 /* One of them, or neither. */
 typedef struct tp_found {
   threadpool_job *job;
+  tp_segment *segment; /* of a stolen job: where it is counted (X5); NULL: nowhere */
   tp_work *work;
 } tp_found;
 
@@ -27,7 +28,7 @@ bool tp_find_steal(tp_worker *w, tp_found *f);
 void tp_find_relief(tp_worker *w, uint64_t now);
 
 /* [W] A job of another seat, for those who may run nothing else. */
-threadpool_job *tp_find_job(tp_worker *w);
+bool tp_find_job(tp_worker *w, tp_found *f);
 
 /* [W] What was posted to this seat alone, oldest first; NULL: nothing. */
 tp_work *tp_take_directed(tp_worker *w);

@@ -3,7 +3,9 @@
 #include "base/assert.h"
 #include "base/error.h"
 #include "sched/find.h"
+#include "sched/guard.h"
 #include "sched/post.h"
+#include "sched/scope.h"
 
 /* Jobs of others that may lie on one stack. Beyond it a waiter only waits: the job that runs deepest is
  * not waiting, so there is progress, and the stack stays bounded. */
@@ -14,27 +16,45 @@ void tp_job_done(tp_worker *waiter, tp_latch *done) {
   if (tp_latch_set(done) == TP_SLEEPING) tp_wake_join(waiter);
 }
 
-void tp_run_job(tp_worker *w, threadpool_job *job) {
+void tp_run_job(tp_worker *w, threadpool_job *job, tp_segment *s, bool stolen) {
   tp_worker *owner = tp_worker_of(job->owner);
+  if (!owner) s = tp_spawn_segment(job);
+  if (tp_unlikely(s || tp_load(&w->segments.depth, relaxed))) { /* our own */
+    tp_guard_job(w, job, s, stolen && s && owner);
+    return;
+  }
   w->tied++;
   job->fn(&w->front, job->arg);
   w->tied--;
   if (owner) tp_job_done(owner, &job->latch);
 }
 
+threadpool_job *tp_pop_job(tp_worker *w, tp_segment **s) {
+  int64_t at = w->front.bottom - 1;
+  threadpool_job *job = tp_deque_pop(&w->front);
+  *s = job ? tp_segment_of(w, at) : NULL;
+  return job;
+}
+
 void threadpool_fork_expose(threadpool_worker *front) {
   tp_worker *w = tp_worker_of(front);
   TP_ASSERT(w == tp_self(), "a fork belongs to the worker of this thread");
+  tp_library_begin();
   unsigned n = tp_deque_expose(front, front->keep);
-  if (!n) return;
-  w->tied += n; /* until their sync */
-  tp_bump(&w->count.exposed, n);
-  tp_fence(); /* S3: split before the look at the counters */
-  tp_posted_jobs(w, n, true);
+  if (n) {
+    w->tied += n; /* until their sync */
+    tp_bump(&w->count.exposed, n);
+    tp_fence(); /* S3: split before the look at the counters */
+    tp_posted_jobs(w, n, true);
+  }
+  tp_library_end();
 }
 
 void threadpool_fork_grow(threadpool_worker *front, threadpool_job *job) {
-  if (!tp_deque_make_room(front)) { /* out of memory: the fork becomes a call */
+  tp_library_begin();
+  bool room = tp_deque_make_room(front);
+  tp_library_end();
+  if (!room) { /* out of memory: the fork becomes a call */
     job->fn(front, job->arg);
     job->owner = NULL;                      /* it was never exposed */
     tp_store(&job->latch, TP_SET, relaxed); /* nobody else knows it */
@@ -49,20 +69,28 @@ void threadpool_fork_grow(threadpool_worker *front, threadpool_job *job) {
 void threadpool_sync_slow(threadpool_worker *front, threadpool_job *job) {
   tp_worker *w = tp_worker_of(front);
   TP_ASSERT(w == tp_self(), "a sync belongs to the worker of this thread");
-  if (job->owner) w->tied--; /* who comes here with a job that was pushed has exposed it before */
+  tp_library_begin();
+  unsigned tied =
+      job->owner != NULL; /* who comes here with a job that was pushed has exposed it before */
   /* What lies above our job are jobs spawned in a scope since: they go first. */
   while (!tp_latch_is_set(&job->latch)) {
-    threadpool_job *top = tp_deque_pop(front);
+    tp_segment *s;
+    threadpool_job *top = tp_pop_job(w, &s);
     if (!top) {
       tp_join_wait(w, &job->latch); /* it was stolen */
-      return;
+      break;
     }
     if (top == job) {
+      w->tied -= tied;
+      tp_library_end();
       job->fn(front, job->arg);
       return;
     }
-    tp_run_job(w, top);
+    tp_run_job(w, top, s, false);
   }
+  w->tied -= tied;
+  tp_guard_check(w); /* X6 */
+  tp_library_end();
 }
 
 /* Steps 1 to 4 of a join wait. It has slept, or there was a reason not to. True: somebody claimed it to
@@ -105,13 +133,14 @@ void tp_join_wait(tp_worker *w, tp_latch *done) {
   for (unsigned round = 0; !tp_latch_is_set(done); round++) {
     if (tp_unlikely(tp_load(&w->directed, relaxed))) tp_run_directed(w);
     if (w->help_depth < HELP_MOST) {
-      threadpool_job *job = tp_deque_pop(&w->front); /* spawned by what we have helped with */
-      if (!job) job = tp_find_job(w);
-      if (job) {
+      tp_found f = {0};
+      f.job = tp_pop_job(w, &f.segment); /* spawned by what we have helped with */
+      bool stolen = !f.job && tp_find_job(w, &f);
+      if (f.job) {
         if (claimed) tp_post_pass_on(w); /* S8: the wake was for one, but there may be more */
         claimed = false;
         w->help_depth++;
-        tp_run_job(w, job);
+        tp_run_job(w, f.job, f.segment, stolen);
         w->help_depth--;
         tp_bump(&w->count.executed, 1);
         round = (unsigned)-1;

@@ -7,8 +7,12 @@
 
 #include "sched/sched.h"
 
-/* [W] Run a job that was taken from a deque, and tell its owner. */
-void tp_run_job(tp_worker *w, threadpool_job *job);
+/* [W] Run a job that was taken from a deque, and tell its owner. `s`: of a guarded fork its segment, where it is
+ * counted if it was stolen (X5). */
+void tp_run_job(tp_worker *w, threadpool_job *job, tp_segment *s, bool stolen);
+
+/* [W] The newest job of this seat, and its segment. */
+threadpool_job *tp_pop_job(tp_worker *w, tp_segment **s);
 
 /* [any] The end of what `waiter` waits for. `done`'s memory may be gone when this returns. */
 void tp_job_done(tp_worker *waiter, tp_latch *done);

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "sched/guard.h"
 #include "sched/post.h"
 #include "sched/scope.h"
 
@@ -19,6 +20,7 @@ static int init_seat(tp_sched *s, unsigned i) {
   w->average_ns = 50 * TP_NS_PER_US; /* a guess until the first budget is over */
   w->interval = w->until_global = (unsigned)(TP_NS_PER_MS / w->average_ns);
   w->sit.run = sit;
+  tp_segments_init(w);
   tp_rng_seed(&w->rng, i + 1);
   /* One public job for each other worker, as far as that stays cheap: private ones are out of reach. */
   unsigned keep = s->workers < FORKS_PUBLIC ? s->workers : FORKS_PUBLIC;
@@ -61,6 +63,8 @@ void tp_sched_free(tp_sched *s) {
   for (unsigned i = 0; i <= s->workers && s->seats; i++) {
     tp_deque_free(&s->seats[i].front);
     tp_spawned_free(&s->seats[i]);
+    tp_segments_free(&s->seats[i]);
+    tp_signal_stack_free(&s->seats[i].signal_stack);
   }
   tp_sleep_free(&s->sleep);
   tp_free(s->seats);

@@ -10,12 +10,14 @@
 #define TP_SCHED_SCHED_H
 
 #include <sched.h>
+#include <signal.h>
 
 #include "base/rng.h"
 #include "sched/alarm.h"
 #include "sched/deque.h"
 #include "sched/queue.h"
 #include "sched/ring.h"
+#include "sched/segment.h"
 #include "sched/sleep.h"
 #include "sched/threads.h"
 #include "sync/latch.h"
@@ -40,6 +42,7 @@ struct tp_worker {
   TP_ALIGNED struct tp_sched *sched; /* constant */
   unsigned index;                    /* constant; == sched->workers: the main seat */
   bool searching;                    /* [W] counted in sched->searchers */
+  bool doomed; /* [W] something crashed on this thread: it ends when it is back in its loop (X8) */
   unsigned lifo_streak;  /* [W] polls from the LIFO slot since the last from elsewhere */
   unsigned polls;        /* [W] of this budget */
   unsigned until_global; /* [W] polls until the global queue is looked at */
@@ -63,6 +66,9 @@ struct tp_worker {
   TP_ALIGNED _Atomic(tp_work *) lifo; /* [W] fills, [any] takes */
   tp_deferral deferral;               /* sched/alarm.h */
   tp_ring ring;                       /* [W] pushes and pops, thieves take half */
+
+  tp_segments segments; /* sched/segment.h */
+  stack_t signal_stack; /* [W] of the main seat: lent to its threads; no memory until needed */
 
   TP_ALIGNED tp_latch idle;    /* idle sleep: [W] sleeps, wakers set */
   tp_latch join;               /* join wait: [W] sleeps, completers and posters of jobs set */
@@ -129,5 +135,9 @@ void tp_worker_run(tp_worker *w);
  * none; ERR_SHUTDOWN; ERR_WRONG_THREAD: no seat, the main seat, or something that began in this seat has to
  * end in it: a job, a call, a broadcast, an open scope, a fork that is not yet joined. */
 int tp_worker_leave(void);
+
+/* [W, with nothing on its stack that belongs to the seat] The thread is to end: a fresh one takes the seat, and
+ * tp_self() is NULL. If none can be had it stays. */
+void tp_worker_retire(tp_worker *w);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "sched/fork.h"
+#include "sched/guard.h"
 #include "sched/post.h"
 
 /* --- scopes. `pending` counts the spawns that have not ended, and one for the scope itself; whoever
@@ -31,7 +32,7 @@ static tp_spawned *take_spawned(tp_worker *w) {
 }
 
 static void give_spawned(tp_worker *w, tp_spawned *sp) {
-  if (w->spares == SPARES_MOST) {
+  if (w->spares >= SPARES_MOST) {
     tp_free(sp);
     return;
   }
@@ -61,14 +62,75 @@ static void one_less(threadpool_scope *scope) {
   if (tp_sub(pending_of(scope), 1, acq_rel) == 1) tp_job_done(home, latch_of(scope));
 }
 
+/* It lives in the home's seat as long as the scope does. */
+static tp_segment *segment_of(const threadpool_scope *scope) {
+  return tp_likely(!scope->guard)
+             ? NULL
+             : tp_segment_at(tp_worker_of(scope->home), scope->guard - 1); /* constant */
+}
+
+static void end_spawned(threadpool_scope *scope) {
+  tp_segment *s = segment_of(scope);
+  one_less(scope); /* its memory may be gone then */
+  if (tp_unlikely(s != NULL)) tp_segment_less(s);
+}
+
 static void run_spawned(threadpool_worker *w, void *arg) {
+  tp_critical_begin();
   tp_spawned *sp = arg;
   threadpool_scope *scope = sp->scope;
   threadpool_fn fn = sp->fn;
   void *fn_arg = sp->arg;
   give_spawned(tp_worker_of(w), sp);
-  fn(w, fn_arg);
-  one_less(scope);
+  tp_frame *f = tp_guard;
+  tp_segment *s = segment_of(scope);
+  if (tp_likely(!s || !tp_segment_crashed(s))) {
+    tp_running running = {f ? f->running : NULL, scope};
+    if (f) f->running = &running;
+    tp_critical_end();
+    fn(w, fn_arg);
+    tp_critical_begin();
+    if (f) f->running = running.next;
+  }
+  end_spawned(scope);
+  tp_critical_end();
+}
+
+tp_segment *tp_spawn_segment(threadpool_job *job) {
+  return segment_of(((tp_spawned *)job)->scope);
+}
+
+bool tp_spawn_discard(tp_worker *w, threadpool_job *job) {
+  tp_spawned *sp = (tp_spawned *)job;
+  threadpool_scope *scope = sp->scope;
+  tp_segment *s = segment_of(scope);
+  if (!s || !tp_segment_crashed(s)) return false;
+  sp->next = w->spare; /* beyond SPARES_MOST if need be: we are in a signal handler */
+  w->spare = sp;
+  w->spares++;
+  end_spawned(scope);
+  return true;
+}
+
+void tp_spawn_keep(threadpool_job *job, threadpool_job **list) {
+  ((tp_spawned *)job)->next = (tp_spawned *)*list;
+  *list = job;
+}
+
+void tp_spawn_again(tp_worker *w, threadpool_job *list) {
+  if (!list) return;
+  for (threadpool_job *next; list; list = next) {
+    next = (threadpool_job *)((tp_spawned *)list)->next;
+    tp_deque_push(&w->front, list); /* there is room: it comes from there */
+  }
+  unsigned n = tp_deque_expose(&w->front, INT64_MAX);
+  tp_fence(); /* S3 */
+  tp_posted_jobs(w, n, false);
+}
+
+void tp_spawn_crashed(threadpool_scope *scope, const tp_crash *crash) {
+  tp_segment_crash(segment_of(scope), crash); /* X6: before its home can go on */
+  end_spawned(scope);
 }
 
 int threadpool_scope_begin(threadpool_worker *w, threadpool_scope *scope) {
@@ -76,6 +138,9 @@ int threadpool_scope_begin(threadpool_worker *w, threadpool_scope *scope) {
   scope->home = NULL;
   if (!w || tp_worker_of(w) != tp_self()) return ERR_WRONG_THREAD;
   scope->home = w;
+  scope->guard = 0;
+  if (tp_unlikely(tp_guard != NULL)) /* its segment is the topmost */
+    scope->guard = tp_load(&tp_worker_of(w)->segments.depth, relaxed); /* our own */
   tp_worker_of(w)->tied++;
   tp_store(pending_of(scope), 1, relaxed); /* nobody else knows it yet */
   tp_store(latch_of(scope), TP_UNSET, relaxed);
@@ -87,36 +152,45 @@ int threadpool_spawn(threadpool_worker *w, threadpool_scope *scope, threadpool_f
   tp_worker *me = tp_worker_of(w);
   if (!w || me != tp_self() || me->sched != tp_worker_of(scope->home)->sched)
     return ERR_WRONG_THREAD;
+  tp_library_begin();
   tp_spawned *sp = take_spawned(me);
   if (!sp || (w->bottom == w->limit && !tp_deque_make_room(w))) {
     tp_free(sp);
+    tp_library_end();
     fn(w, arg);
     return 0;
   }
   *sp = (tp_spawned){.job = {.fn = run_spawned, .arg = sp}, .scope = scope, .fn = fn, .arg = arg};
   tp_add(pending_of(scope), 1, relaxed); /* the caller holds one, so it cannot reach 0 meanwhile */
+  tp_segment *s = segment_of(scope);
+  if (tp_unlikely(s != NULL)) tp_segment_more(s); /* X5 */
   tp_deque_push(w, &sp->job);
   unsigned n = tp_deque_expose(w, INT64_MAX);
   me->tied += n - 1; /* older forks; of the spawn itself only the scope knows */
   tp_bump(&me->count.exposed, n);
   tp_fence(); /* S3 */
   tp_posted_jobs(me, n, false);
+  tp_library_end();
   return 0;
 }
 
 int threadpool_scope_end(threadpool_worker *w, threadpool_scope *scope) {
   if (!scope) return ERR_INVALID_ARGUMENT;
   if (!w || tp_worker_of(w) != tp_self() || scope->home != w) return ERR_WRONG_THREAD;
+  tp_library_begin();
   one_less(scope);
   tp_worker *me = tp_worker_of(w);
   while (!tp_latch_is_set(latch_of(scope))) {
-    threadpool_job *job = tp_deque_pop(w);
+    tp_segment *s;
+    threadpool_job *job = tp_pop_job(me, &s);
     if (job)
-      tp_run_job(me, job);
+      tp_run_job(me, job, s, false);
     else
       tp_join_wait(me, latch_of(scope));
   }
   me->tied--;
+  tp_guard_check(me); /* X6 */
+  tp_library_end();
   return 0;
 }
 
@@ -144,6 +218,8 @@ void tp_wait_outside(tp_latch *done) {
 
 static void call_in_main_seat(tp_sched *s, threadpool_fn fn, void *arg) {
   tp_worker *w = &s->seats[s->workers];
+  tp_frame *guard = tp_guard; /* X1: here it is not guarded, whatever the thread was in before */
+  tp_guard = NULL;
   w->outer = tp_self();
   tp_set_self(w);
   w->root = (const void *)fn;
@@ -151,6 +227,7 @@ static void call_in_main_seat(tp_sched *s, threadpool_fn fn, void *arg) {
   if (tp_unlikely(w->deferral.began_ns)) tp_alarm_root_over(w);
   tp_set_self(w->outer);
   tp_store(&s->main_taken, false, release); /* pairs with the swap that takes it next */
+  tp_guard = guard;
 }
 
 void tp_call(tp_sched *s, threadpool_fn fn, void *arg) {
@@ -167,8 +244,10 @@ void tp_call(tp_sched *s, threadpool_fn fn, void *arg) {
     return;
   }
   outside_call call = {.work = {.run = run_outside_call}, .fn = fn, .arg = arg};
+  tp_library_begin(); /* the call is on this stack */
   tp_post(s, TP_NORMAL, &call.work);
   tp_wait_outside(&call.done);
+  tp_library_end();
 }
 
 /* --- broadcast */
@@ -208,6 +287,7 @@ int tp_broadcast(tp_sched *s, threadpool_fn fn, void *arg) {
   if (me && me->sched != s) me = NULL;
   broadcast *b = tp_alloc(sizeof *b + s->workers * sizeof b->part[0]);
   if (!b) return ERR_MALLOC_FAILED;
+  tp_library_begin(); /* with our own part: a broadcast is nowhere guarded (X1) */
   *b = (broadcast){.fn = fn, .arg = arg, .waiter = me, .left = s->workers};
   for (unsigned i = 0; i < s->workers; i++) {
     b->part[i] = (broadcast_part){.work = {.run = run_broadcast}, .all = b};
@@ -224,5 +304,6 @@ int tp_broadcast(tp_sched *s, threadpool_fn fn, void *arg) {
   else
     tp_wait_outside(&b->done);
   tp_free(b);
+  tp_library_end();
   return 0;
 }

@@ -4,6 +4,7 @@
 #include "base/thread.h"
 #include "sched/find.h"
 #include "sched/fork.h"
+#include "sched/guard.h"
 #include "sched/post.h"
 #include "sched/sched.h"
 
@@ -120,13 +121,16 @@ static TP_NOINLINE bool search(tp_worker *w, tp_found *f) {
   return found || tp_load(&w->directed, seq_cst) || !tp_load(&s->stop, seq_cst);
 }
 
+/* Not guarded (X1), though it may be run while a guarded function waits. */
 void tp_run_directed(tp_worker *w) {
+  tp_barrier b = tp_barrier_begin(w);
   for (tp_work *work = tp_take_directed(w), *next; work; work = next) {
     next = work->next;
     w->tied++;
     work->run(w, work);
     w->tied--;
   }
+  tp_barrier_end(w, b);
 }
 
 void tp_worker_run(tp_worker *w) {
@@ -145,19 +149,55 @@ void tp_worker_run(tp_worker *w) {
     if (!tp_find_next(w, &f) && !search(w, &f)) break;
     if (f.job) {
       w->root = (const void *)f.job->fn;
-      tp_run_job(w, f.job);
+      tp_run_job(w, f.job, f.segment, true);
     } else if (f.work) {
       f.work->run(w, f.work);
-      if (tp_unlikely(tp_seat != w)) return; /* it has left the seat */
     } else {
       continue;
     }
+    if (tp_unlikely(tp_seat != w)) return; /* it has left the seat */
     tp_bump(&w->count.executed, 1);
     if (tp_unlikely(w->deferral.began_ns)) tp_alarm_root_over(w);
+    if (tp_unlikely(w->doomed)) { /* X8 */
+      tp_worker_retire(w);
+      if (tp_seat != w) return;
+    }
     if (tp_unlikely(++w->polls >= TP_BUDGET)) maintain(w);
   }
   tp_seat = NULL;
   tp_threads_unseat(&s->threads);
+}
+
+/* Everything we wrote in the seat is released by the lock of the threads to whoever sits in it next. `how` starts
+ * it. */
+static int give_away(tp_worker *w, int (*how)(tp_threads *t, tp_work *seat)) {
+  tp_sched *s = w->sched;
+  tp_critical_begin();
+  if (w->deferral.began_ns) tp_alarm_root_over(w);
+  bool doomed = w->doomed;
+  uint32_t depth = tp_load(&w->segments.depth, relaxed); /* our own */
+  w->doomed = false;
+  tp_store(&w->segments.depth, 0, release); /* X2: guarded functions that go on without a seat */
+  tp_seat = NULL;
+  tp_bump(&w->count.substitutes, 1);
+  int error = how(&s->threads, &w->sit);
+  if (error) {
+    tp_store(&w->count.substitutes, tp_load(&w->count.substitutes, relaxed) - 1, relaxed);
+    tp_store(&w->segments.depth, depth, release);
+    w->doomed = doomed;
+    tp_seat = w;
+  } else {
+    if (doomed) tp_threads_retire();
+    if (s->pin) tp_thread_pin(-1, &s->cpus);
+  }
+  tp_critical_end();
+  return error;
+}
+
+static int to_a_substitute(tp_threads *t, tp_work *seat) {
+  int error = tp_threads_run(t, seat, TP_THREAD_SEAT);
+  if (!error) tp_threads_unseat(t);
+  return error;
 }
 
 int tp_worker_leave(void) {
@@ -165,18 +205,9 @@ int tp_worker_leave(void) {
   if (!w || w->index == w->sched->workers) return ERR_WRONG_THREAD;
   /* What is private is not counted, but it is in the deque. */
   if (w->tied || w->front.bottom != tp_load(&w->front.top, relaxed)) return ERR_WRONG_THREAD;
-  tp_sched *s = w->sched;
-  if (w->deferral.began_ns) tp_alarm_root_over(w);
-  tp_seat = NULL;
-  /* The seat is the substitute's from here on: everything we wrote in it is released by the lock. */
-  tp_bump(&w->count.substitutes, 1);
-  int error = tp_threads_run(&s->threads, &w->sit, TP_THREAD_SEAT);
-  if (error) {
-    tp_store(&w->count.substitutes, tp_load(&w->count.substitutes, relaxed) - 1, relaxed);
-    tp_seat = w;
-    return error;
-  }
-  tp_threads_unseat(&s->threads);
-  if (s->pin) tp_thread_pin(-1, &s->cpus);
-  return 0;
+  return give_away(w, to_a_substitute);
+}
+
+void tp_worker_retire(tp_worker *w) {
+  if (give_away(w, tp_threads_replace) != 0) w->doomed = false; /* better than to lose the seat */
 }

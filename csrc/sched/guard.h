@@ -1,0 +1,112 @@
+/* guard.h - functions that may crash: what has to be put in order before the stack is left, and the thread's end.
+ *
+ * Rules X1..X9: docs/CRASHES.md. Depends on: sched/sched.h. Used by: sched/, pool/crash.c (which has the signals).
+ *
+ * A *frame* is on the stack of whoever runs a guarded function, or a job of one; it knows where to go on after a
+ * crash, and what the seat looked like. Only the innermost one counts. While code runs that is not guarded (a job of
+ * a call from outside, a broadcast) there is none, whatever lies below.
+ */
+#ifndef TP_SCHED_GUARD_H
+#define TP_SCHED_GUARD_H
+
+#include <setjmp.h>
+
+#include "base/critical.h"
+#include "sched/sched.h"
+
+/* A spawn that runs directly in a frame: if that crashes, its scope has to be told (X7). */
+typedef struct tp_running {
+  struct tp_running *next;
+  threadpool_scope *scope;
+} tp_running;
+
+typedef struct tp_frame {
+  struct tp_frame *outer; /* what tp_guard was */
+  tp_worker *seat;        /* at its entry; NULL: a thread without one */
+  tp_segment *segment;    /* of the seat; NULL: a thread without one */
+  tp_running *running;    /* innermost first */
+  int64_t bottom;         /* the rest: what the seat and the thread were like at its entry */
+  const void *root;
+  unsigned tied, help_depth, critical;
+  bool alone; /* nothing else on this stack belongs to the seat */
+  tp_crash crash;
+  sigjmp_buf env;
+} tp_frame;
+
+/* The innermost frame of this thread; NULL: a fault here is not recovered (X1). */
+extern _Thread_local tp_frame *tp_guard __attribute__((tls_model("initial-exec")));
+
+/* [any] Around what a handler may call and must not be left in the middle (X3). The stack is touched first (X4). */
+static inline void tp_library_begin(void) {
+  if (tp_unlikely(tp_guard != NULL)) tp_stack_probe();
+  tp_critical_begin();
+}
+static inline void tp_library_end(void) {
+  tp_critical_end();
+}
+
+/* --- segments ---------------------------------------------------------------------------------- */
+
+tp_segment *tp_segment_find(tp_worker *w, uint32_t depth, int64_t at);
+tp_segment *tp_segment_at(tp_worker *w, uint32_t i);
+
+/* [W, or a thief after tp_deque_look] The guarded segment that job `at` of this seat belongs to; NULL: none.
+ * Acquire: what `from` of the segments below `depth` was when they were made (X2). */
+static inline tp_segment *tp_segment_of(tp_worker *w, int64_t at) {
+  uint32_t depth = tp_load(&w->segments.depth, acquire);
+  return tp_likely(!depth) ? NULL : tp_segment_find(w, depth, at);
+}
+
+/* [any] X5: one more of its jobs is with somebody else; one less. */
+void tp_segment_more(tp_segment *s);
+void tp_segment_less(tp_segment *s);
+
+/* [any, being counted in it] One of its jobs crashed (X6). */
+void tp_segment_crash(tp_segment *s, const tp_crash *crash);
+static inline bool tp_segment_crashed(const tp_segment *s) {
+  return tp_load(&s->crashed,
+                 acquire); /* relaxed would do: the crash itself is read after the wait */
+}
+
+/* --- frames ------------------------------------------------------------------------------------ */
+
+/* [W, or a thread of the pool without a seat: w NULL] Enter a guarded function, or a job of segment `parent`; then
+ * sigsetjmp(f->env, 0), and only then tp_guard = f. False: the seat has no room for another segment. */
+bool tp_frame_enter(tp_frame *f, tp_worker *w, tp_segment *parent);
+/* [the same] It returned. If one of its jobs crashed, and nobody has waited for that, it crashes here. */
+void tp_frame_leave(tp_frame *f);
+
+/* [any, in a signal handler] X1. */
+bool tp_guard_may_unwind(void);
+/* [the same] Put the seat in order, wait for what still uses this stack, and go on at the frame's sigsetjmp, with
+ * f->crash written and the frame left. Allocates nothing. */
+_Noreturn void tp_guard_unwind(const tp_crash *crash);
+
+/* [W, or without a seat] After that: the thread is to end (X8). */
+void tp_guard_retire(tp_frame *f);
+
+/* --- in the scheduler -------------------------------------------------------------------------- */
+
+/* [W] Run a job while something is guarded: it is one of `s` (NULL: not guarded), or what lies below on this stack
+ * is. `counted`: it was stolen, and is counted in s. */
+void tp_guard_job(tp_worker *w, threadpool_job *job, tp_segment *s, bool counted);
+
+/* [W] After waiting for jobs: leave if one of them crashed. */
+void tp_guard_check_slow(tp_worker *w);
+static inline void tp_guard_check(tp_worker *w) {
+  if (tp_unlikely(tp_load(&w->segments.depth, relaxed))) tp_guard_check_slow(w); /* our own */
+}
+
+/* [W] Around what is not guarded while something below may be. */
+typedef struct tp_barrier {
+  tp_frame *guard;
+  bool pushed;
+} tp_barrier;
+tp_barrier tp_barrier_begin(tp_worker *w);
+void tp_barrier_end(tp_worker *w, tp_barrier b);
+
+/* [any, once nobody sits in it] */
+void tp_segments_init(tp_worker *w);
+void tp_segments_free(tp_worker *w);
+
+#endif
