@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "sched/guard.h"
 #include "sched/post.h"
 
 /* One for each seat, whose thread is the only user, and one for each inlet, for whoever holds its lock. */
@@ -81,9 +82,11 @@ static void leave(tp_inlet *in) {
 static void give_record(tp_task *t) {
   tp_inlet *in;
   tp_tasks *ts = t->tasks;
+  tp_library_begin();
   store *s = enter(ts, &in);
   tp_slab_give(&ts->slab, &s->cache, &t->record);
   leave(in);
+  tp_library_end();
 }
 
 /* K8. Release: whoever adds it up sees what the task did. */
@@ -144,13 +147,14 @@ static tp_task *make(tp_tasks *ts, const tp_spawn_spec *spec, uint64_t state, tp
 
 tp_task *tp_task_new(tp_tasks *ts, const tp_spawn_spec *spec, int *error) {
   tp_inlet *in;
+  tp_library_begin();
   tp_task *t = make(ts, spec, TP_IDLE | 2 * TP_REF_ONE, &in, error);
   if (t) leave(in);
+  tp_library_end();
   return t;
 }
 
-int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
-  if (handle) *handle = NULL;
+static int spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
   tp_inlet *in;
   int error;
   tp_task *t = make(ts, spec, TP_SCHEDULED | (handle ? 2 : 1) * TP_REF_ONE, &in, &error);
@@ -169,6 +173,14 @@ int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
   if (handle) tp_task_unref(t);
   tp_task_unref(t);
   count_completed(ts);
+  return error;
+}
+
+int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle) {
+  if (handle) *handle = NULL;
+  tp_library_begin();
+  int error = spawn(ts, spec, handle);
+  tp_library_end();
   return error;
 }
 
@@ -243,7 +255,14 @@ static void run(tp_worker *w, tp_work *work) {
       queue_again(t, outcome);
     }
     if (!parent) return;
-    w = seat_in(parent->tasks); /* the child may have given the seat away */
+    w = seat_in(parent->tasks);
+    if (tp_unlikely(!w)) { /* the child has given the seat away, or crashed: they go on elsewhere */
+      for (tp_task *next; parent; parent = next) {
+        next = cold_of(parent)->parent;
+        submit(parent, true); /* K2 */
+      }
+      return;
+    }
     t = parent;
     parent = cold_of(t)->parent;
     if (tp_unlikely(children >=
@@ -266,7 +285,7 @@ static void wake_awaiter(void *arg) {
   tp_task_unref(t);
 }
 
-tp_poll tp_task_await(tp_task *t, tp_task *child) {
+static tp_poll await(tp_task *t, tp_task *child) {
   if (tp_task_over(child)) return TP_READY;
   tp_worker *w = seat_in(t->tasks);
   tp_work *work = &child->work;
@@ -288,6 +307,13 @@ tp_poll tp_task_await(tp_task *t, tp_task *child) {
   return TP_READY;
 }
 
+tp_poll tp_task_await(tp_task *t, tp_task *child) {
+  tp_library_begin();
+  tp_poll outcome = await(t, child);
+  tp_library_end();
+  return outcome;
+}
+
 /* --- from anywhere */
 
 /* It is SCHEDULED by us and must be queued. When a blocking task gets no thread it ends here. */
@@ -299,12 +325,16 @@ static void submit_or_end(tp_task *t) {
 }
 
 void tp_task_wake(tp_task *t) {
+  tp_library_begin();
   if (tp_state_wake(&t->state) == TP_WAKE_SUBMIT) submit_or_end(t);
+  tp_library_end();
 }
 
 bool tp_task_cancel(tp_task *t) {
+  tp_library_begin();
   tp_cancel_outcome outcome = tp_state_cancel(&t->state);
   if (outcome == TP_CANCEL_SUBMIT) submit_or_end(t);
+  tp_library_end();
   return outcome != TP_CANCEL_TOO_LATE;
 }
 
@@ -331,7 +361,7 @@ static void open_latch(void *arg) {
   tp_latch_open(arg);
 }
 
-int tp_task_wait(tp_task *t, uint64_t deadline_ns) {
+static int wait_for(tp_task *t, uint64_t deadline_ns) {
   if (tp_task_over(t)) return 0;
   if (tp_load(&t->state, relaxed) & TP_JOIN_CLAIMED)
     return ERR_BUSY; /* before the seat is given away */
@@ -350,6 +380,13 @@ int tp_task_wait(tp_task *t, uint64_t deadline_ns) {
   if (tp_state_unjoin(&t->state)) return ERR_TIMEOUT;
   while (!tp_latch_is_set(&over)) tp_pause(); /* it is just being told */
   return 0;
+}
+
+int tp_task_wait(tp_task *t, uint64_t deadline_ns) {
+  tp_library_begin();
+  int error = wait_for(t, deadline_ns);
+  tp_library_end();
+  return error;
 }
 
 /* --- the end */
