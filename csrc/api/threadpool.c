@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "ops/builtin.h"
 #include "pool/config.h"
+#include "pool/crash.h"
 #include "sched/scope.h"
 #include "sync/lock.h"
 
@@ -49,6 +50,7 @@ static void destroy(threadpool_t *pool) {
     tp_plugins_close(pool->plugins);
     tp_free(pool->plugins);
   }
+  tp_crash_uninstall();
   pool->sched = NULL;
   pool->tasks = NULL;
   pool->reactor = NULL;
@@ -185,6 +187,11 @@ int threadpool_shutdown(threadpool_t *pool) {
 int threadpool_call(threadpool_t *pool, threadpool_fn fn, void *arg) {
   if (!pool || !fn) return ERR_INVALID_ARGUMENT;
   if (!tp_enter(pool)) return ERR_SHUTDOWN;
+  if (is_inside(pool)) { /* it is kept by this thread, and fn may crash: nobody would count it down */
+    tp_leave(pool);
+    tp_call(pool->sched, fn, arg);
+    return 0;
+  }
   tp_call(pool->sched, fn, arg);
   tp_leave(pool);
   return 0;
