@@ -47,9 +47,13 @@ limit=${limit:-300}
 
 # Every finding ends the program with a status that is not 0. What the caller has set comes last
 # and so wins.
-export ASAN_OPTIONS="detect_leaks=1:halt_on_error=1:detect_stack_use_after_return=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
-export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
-export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
+# The four signals are the library's and the tests' (docs/CRASHES.md): a sanitizer's own handlers would
+# turn a death by signal, which tests look for, into an exit. And its alternate stack must not be: it
+# takes whichever stack it finds at a thread's end for its own, and unmaps it.
+signals="handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:use_sigaltstack=0"
+export ASAN_OPTIONS="detect_leaks=1:halt_on_error=1:detect_stack_use_after_return=1:$signals${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1:$signals${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
+export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:$signals${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
 export CMOCKA_MESSAGE_OUTPUT=stdout
 
 log=$(mktemp) || die "cannot make a temporary file" "Is TMPDIR writable?"
