@@ -2,32 +2,9 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stddef.h>
-#include <unistd.h>
+#include <ucontext.h>
 
-#include "sched/guard.h"
 #include "sync/lock.h"
-
-bool tp_guard_run(void (*fn)(void *arg), void *arg, tp_crash *crash) {
-  tp_worker *w = tp_self();
-  tp_frame f;
-  /* X1; and no room, which is not worth failing for. */
-  bool ours = tp_my_threads && !(w && w->index == w->sched->workers);
-  if (tp_unlikely(!ours || !tp_frame_enter(&f, w, NULL))) {
-    fn(arg);
-    return true;
-  }
-  if (tp_likely(sigsetjmp(f.env, 0) == 0)) {
-    tp_critical_pause();
-    tp_guard = &f;
-    fn(arg);
-    tp_frame_leave(&f);
-    return true;
-  }
-  if (crash) *crash = f.crash;
-  tp_guard_retire(&f);
-  return false;
-}
 
 /* --- signals. The state here is global because signal handlers are. */
 
@@ -91,6 +68,8 @@ static void on_fault(int sig, siginfo_t *info, void *context) {
   int saved = errno;
   if (info->si_code > 0 && tp_guard_may_unwind()) { /* X1: the kernel's own, at this instruction */
     tp_crash crash = {sig, info->si_code, info->si_addr};
+    /* Whoever called us may have blocked the signal: a host in front of us, ThreadSanitizer. */
+    pthread_sigmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
     tp_guard_unwind(&crash);
   }
   pass_on(sig, info, context);

@@ -16,7 +16,7 @@ _Thread_local tp_frame *tp_guard __attribute__((tls_model("initial-exec")));
 /* --- segments */
 
 tp_segment *tp_segment_at(tp_worker *w, uint32_t i) {
-  if (i < TP_SEGMENTS_FIRST) return &w->segments.first[i];
+  if (tp_likely(i < TP_SEGMENTS_FIRST)) return &w->segments.first[i];
   i -= TP_SEGMENTS_FIRST;
   /* Relaxed: it was there before the depth that the caller has acquired. */
   return &tp_load(&w->segments.more[i / TP_SEGMENTS_MORE], relaxed)[i % TP_SEGMENTS_MORE];
@@ -34,7 +34,7 @@ void tp_segments_free(tp_worker *w) {
   for (int i = 0; i < TP_SEGMENT_CHUNKS; i++) tp_free(tp_load(&w->segments.more[i], relaxed));
 }
 
-static bool have_room(tp_worker *w, uint32_t i) {
+static inline bool have_room(tp_worker *w, uint32_t i) {
   if (tp_likely(i < TP_SEGMENTS_FIRST)) return true;
   uint32_t chunk = (i - TP_SEGMENTS_FIRST) / TP_SEGMENTS_MORE;
   if (chunk >= TP_SEGMENT_CHUNKS) return false;
@@ -46,7 +46,7 @@ static bool have_room(tp_worker *w, uint32_t i) {
   return true;
 }
 
-static tp_segment *push(tp_worker *w, bool guarded, tp_segment *parent) {
+static inline tp_segment *push(tp_worker *w, bool guarded, tp_segment *parent) {
   uint32_t depth = tp_load(&w->segments.depth, relaxed); /* our own */
   if (!have_room(w, depth)) return NULL;
   tp_segment *s = tp_segment_at(w, depth);
@@ -100,7 +100,9 @@ static bool is_ancestor(const tp_segment *s, const tp_segment *of) {
 
 /* --- frames */
 
-bool tp_frame_enter(tp_frame *f, tp_worker *w, tp_segment *parent) {
+/* [W, or a thread of the pool without a seat: w NULL] Enter a guarded function, or a job of segment `parent`; then
+ * sigsetjmp(f->env, 0), and only then tp_guard = f. False: the seat has no room for another segment. */
+static inline bool enter(tp_frame *f, tp_worker *w, tp_segment *parent) {
   f->outer = tp_guard;
   f->seat = w;
   f->segment = NULL;
@@ -119,7 +121,8 @@ bool tp_frame_enter(tp_frame *f, tp_worker *w, tp_segment *parent) {
   return f->segment != NULL;
 }
 
-void tp_frame_leave(tp_frame *f) {
+/* [the same] It returned. If one of its jobs crashed, and nobody has waited for that, it crashes here. */
+static inline void leave(tp_frame *f) {
   if (f->seat && tp_self() == f->seat) { /* else it has given the seat away */
     if (tp_unlikely(tp_segment_crashed(f->segment))) {
       tp_crash none = {0}; /* that of the segment stands */
@@ -197,7 +200,8 @@ void tp_guard_unwind(const tp_crash *crash) {
   siglongjmp(f->env, 1);
 }
 
-void tp_guard_retire(tp_frame *f) {
+/* [W, or without a seat] After that: the thread is to end (X8). */
+static void retire(tp_frame *f) {
   tp_worker *w = f->seat;
   if (!w || tp_self() != w) {
     if (!tp_self()) tp_threads_retire();
@@ -206,6 +210,27 @@ void tp_guard_retire(tp_frame *f) {
   if (w->index == w->sched->workers) return; /* the caller's own thread */
   w->doomed = true;
   if (f->alone) tp_worker_retire(w);
+}
+
+bool tp_guard_run(void (*fn)(void *arg), void *arg, tp_crash *crash) {
+  tp_worker *w = tp_self();
+  tp_frame f;
+  /* X1; and no room, which is not worth failing for. */
+  bool ours = tp_my_threads && !(w && w->index == w->sched->workers);
+  if (tp_unlikely(!ours || !enter(&f, w, NULL))) {
+    fn(arg);
+    return true;
+  }
+  if (tp_likely(sigsetjmp(f.env, 0) == 0)) {
+    tp_critical_pause();
+    tp_guard = &f;
+    fn(arg);
+    leave(&f);
+    return true;
+  }
+  if (crash) *crash = f.crash;
+  retire(&f);
+  return false;
 }
 
 void tp_guard_check_slow(tp_worker *w) {
@@ -256,7 +281,7 @@ static bool run_in_frame(tp_worker *w, threadpool_job *job, tp_segment *s) {
   const bool spawned = !job->owner; /* it is gone afterwards */
   tp_frame f;
   stack_t before;
-  if (!tp_frame_enter(&f, w, s)) {
+  if (!enter(&f, w, s)) {
     tp_barrier b = tp_barrier_begin(w); /* no room: not guarded */
     run(w, job);
     tp_barrier_end(w, b);
@@ -266,7 +291,7 @@ static bool run_in_frame(tp_worker *w, threadpool_job *job, tp_segment *s) {
   if (sigsetjmp(f.env, 0) == 0) {
     tp_guard = &f;
     run(w, job);
-    tp_frame_leave(&f);
+    leave(&f);
     if (lent) tp_signal_stack_return(&before);
     return false;
   }

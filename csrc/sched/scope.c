@@ -121,7 +121,9 @@ void tp_spawn_again(tp_worker *w, threadpool_job *list) {
   if (!list) return;
   for (threadpool_job *next; list; list = next) {
     next = (threadpool_job *)((tp_spawned *)list)->next;
-    tp_deque_push(&w->front, list); /* there is room: it comes from there */
+    /* It comes from there, so there is room; only the limit may be an old one. */
+    if (w->front.bottom == w->front.limit) tp_deque_make_room(&w->front);
+    tp_deque_push(&w->front, list);
   }
   unsigned n = tp_deque_expose(&w->front, INT64_MAX);
   tp_fence(); /* S3 */
