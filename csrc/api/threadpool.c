@@ -117,6 +117,7 @@ static threadpool_t *create(const threadpool_options *o, const tp_config *c, con
   *error = check_options(o);
   if (*error) return NULL;
   threadpool_t *pool = tp_alloc(sizeof *pool);
+  if (pool) tp_crash_install();
   *error =
       pool ? build(pool, o) : tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
   if (!*error) *error = add_handlers(pool, c, file);
@@ -187,7 +188,8 @@ int threadpool_shutdown(threadpool_t *pool) {
 int threadpool_call(threadpool_t *pool, threadpool_fn fn, void *arg) {
   if (!pool || !fn) return ERR_INVALID_ARGUMENT;
   if (!tp_enter(pool)) return ERR_SHUTDOWN;
-  if (is_inside(pool)) { /* it is kept by this thread, and fn may crash: nobody would count it down */
+  if (is_inside(
+          pool)) { /* it is kept by this thread, and fn may crash: nobody would count it down */
     tp_leave(pool);
     tp_call(pool->sched, fn, arg);
     return 0;

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "pool/crash.h"
 #include "pool/request.h"
 
 enum { SHARDS = 16 };
@@ -265,17 +266,33 @@ static void finish(task_t *call) {
 
 /* --- the task of a call */
 
+typedef struct guarded {
+  task_t *call;
+  tp_poll outcome;
+} guarded;
+
+/* The handler, and nothing of ours: it may crash. */
+static void run_handler(void *arg) {
+  guarded *g = arg;
+  const tp_op *op = g->call->op;
+  if (!op->poll) {
+    op->run(g->call);
+    return;
+  }
+  switch (op->poll(g->call, &g->call->state)) {
+  case THREADPOOL_PENDING: g->outcome = TP_PENDING; break;
+  case THREADPOOL_AGAIN: g->outcome = TP_YIELD; break;
+  default: g->outcome = TP_READY;
+  }
+}
+
 static tp_poll run_call(tp_task *t, void *arg) {
   (void)t;
-  task_t *call = arg;
-  if (call->op->poll) {
-    switch (call->op->poll(call, &call->state)) {
-    case THREADPOOL_PENDING: return TP_PENDING;
-    case THREADPOOL_AGAIN: return TP_YIELD;
-    default: return TP_READY;
-    }
-  }
-  call->op->run(call);
+  guarded g = {arg, TP_READY};
+  tp_crash crash;
+  if (tp_likely(tp_guard_run(run_handler, &g, &crash))) return g.outcome;
+  threadpool_fail(g.call, ERR_HANDLER_CRASH, "handler %s crashed: %s at address %p",
+                  g.call->op->name, tp_crash_name(crash.signal), crash.address);
   return TP_READY;
 }
 

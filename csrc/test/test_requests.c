@@ -371,6 +371,36 @@ static void a_request_without_text_has_a_payload(void **state) {
   end();
 }
 
+static int *volatile nowhere = (int *)0x10; /* the compiler does not know */
+static void write_to_nowhere(task_t *task) {
+  (void)task;
+  *(volatile int *)nowhere = 1;
+}
+static int crash_the_second_time(task_t *task, void **state) {
+  if (*state) write_to_nowhere(task);
+  *state = task;
+  return THREADPOOL_AGAIN;
+}
+static void a_handler_that_crashes_is_an_error(void **state) {
+  (void)state;
+  begin((threadpool_options){.workers = 2});
+  threadpool_handler h[] = {
+      {.name = "plain", .opcode = 201, .run = write_to_nowhere},
+      {.name = "polled", .opcode = 202, .poll = crash_the_second_time},
+      {.name = "blocked", .opcode = 203, .run = write_to_nowhere, .blocking = true}};
+  for (int i = 0; i < 3; i++) assert_int_equal(threadpool_register(pool, &h[i]), 0);
+  for (int i = 0; i < test_size(5, 100); i++) {
+    gives("{\"op\": \"plain\"}", ERR_HANDLER_CRASH,
+          "handler plain crashed: SIGSEGV at address 0x10");
+    gives("{\"op\": \"polled\"}", ERR_HANDLER_CRASH,
+          "handler polled crashed: SIGSEGV at address 0x10");
+    gives("{\"op\": \"blocked\"}", ERR_HANDLER_CRASH,
+          "handler blocked crashed: SIGSEGV at address 0x10");
+    gives("{\"op\": \"echo\"}", 0, NULL);
+  }
+  end();
+}
+
 /* --- many at once: each ends once, with the right kind */
 
 enum { THREADS = 4 };
@@ -451,6 +481,7 @@ int main(void) {
       cmocka_unit_test(memory_is_read_and_written_by_name),
       cmocka_unit_test(files_are_read_and_written),
       cmocka_unit_test(a_request_without_text_has_a_payload),
+      cmocka_unit_test(a_handler_that_crashes_is_an_error),
       cmocka_unit_test(every_request_ends_once),
       cmocka_unit_test(a_request_survives_every_failure),
   };
