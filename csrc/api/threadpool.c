@@ -112,24 +112,26 @@ static int add_handlers(threadpool_t *pool, const tp_config *c, const char *file
   return error;
 }
 
-static threadpool_t *create(const threadpool_options *o, const tp_config *c, const char *file,
-                            int *error) {
+static threadpool_t *create(const threadpool_options *o, const tp_config *c, const char *file, int *error) {
   *error = check_options(o);
   if (*error) return NULL;
   threadpool_t *pool = tp_alloc(sizeof *pool);
-  if (pool) tp_crash_install();
-  *error =
-      pool ? build(pool, o) : tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
-  if (!*error) *error = add_handlers(pool, c, file);
-  if (!*error) {
-    pool->next = tp_load(&handles, relaxed);                     /* a guess, the CAS checks it */
-    while (!tp_cas_weak(&handles, &pool->next, pool, relaxed)) { /* nobody reads it */
-    }
-    return pool;
+  if (!pool) {
+    *error = tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
+    return NULL;
   }
-  if (pool) destroy(pool);
-  tp_free(pool);
-  return NULL;
+  tp_crash_install();
+  *error = build(pool, o);
+  if (!*error) *error = add_handlers(pool, c, file);
+  if (*error) {
+    destroy(pool);
+    tp_free(pool);
+    return NULL;
+  }
+  pool->next = tp_load(&handles, relaxed);                     /* a guess, the CAS checks it */
+  while (!tp_cas_weak(&handles, &pool->next, pool, relaxed)) { /* nobody reads it */
+  }
+  return pool;
 }
 
 threadpool_t *threadpool_create_with(const threadpool_options *options, int *error) {

@@ -14,7 +14,7 @@ static bool optional(task_t *task, const char *name, uint64_t *value) {
 static bool within(task_t *task, uint64_t offset, uint64_t length, size_t size) {
   if (offset <= size && length <= size - offset) return true;
   threadpool_fail(task, ERR_INVALID_ARGUMENT, "bytes %llu to %llu: the region has %zu",
-                  (unsigned long long)offset, (unsigned long long)(offset + length), size);
+                  (unsigned long long)offset, (unsigned long long)offset + length, size);
   return false;
 }
 

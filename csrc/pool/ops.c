@@ -104,7 +104,7 @@ int tp_ops_add(tp_ops *ops, const threadpool_handler *h, const char *missing) {
   if (error) return error;
   tp_op *op = tp_alloc(sizeof *op);
   if (!op) return tp_say(ERR_MALLOC_FAILED, "handler %s: out of memory", h->name);
-  strcpy(op->name, h->name); /* check() has measured it */
+  memcpy(op->name, h->name, strlen(h->name) + 1); /* check() has measured it */
   op->opcode = h->opcode;
   op->run = h->run;
   op->poll = h->poll;

@@ -181,6 +181,7 @@ static void put_in_order(tp_frame *f, const tp_crash *crash) {
     tp_spawn_crashed(r->scope, crash);
   }
   discard_jobs(f);
+  tp_fence(); /* X5: a thief whose move of top the pop has seen had counted before; pairs with steal_job */
   wait_for_out(w, s);
   f->crash = s->crash;
   w->root = f->root;

@@ -725,6 +725,22 @@ static void in_a_broadcast(void) {
   start();
   in_a_guard(broadcast_crash);
 }
+static void call_another_pool(void *arg) {
+  threadpool_options o = {.workers = 1};
+  threadpool_call(threadpool_create_with(&o, NULL), call_crash, arg);
+}
+static void in_another_pool(void) {
+  start();
+  in_a_guard(call_another_pool);
+}
+/* The worker that waits in a guarded function is the only one who can take it. */
+static void where_a_guarded_one_helps(void) {
+  start();
+  attempt helps = {wait_and_help, NULL, 0};
+  spawn(pool, try_it, &helps, false);
+  test_wait(tp_load(&go, acquire));
+  threadpool_call(pool, call_and_crash_stolen, NULL);
+}
 static void raise_it(void *arg) {
   (void)arg;
   raise(SIGSEGV);
@@ -756,6 +772,8 @@ static void the_rest_kills(void **state) {
   assert_int_equal(child(in_a_thread_of_the_host), -SIGSEGV);
   assert_int_equal(child(with_a_lock_held), -SIGSEGV);
   assert_int_equal(child(in_a_broadcast), -SIGSEGV);
+  assert_int_equal(child(in_another_pool), -SIGSEGV);
+  assert_int_equal(child(where_a_guarded_one_helps), -SIGSEGV);
   assert_int_equal(child(a_signal_that_was_sent), -SIGSEGV);
   assert_int_equal(child(killed_from_outside), -SIGBUS);
   assert_int_equal(child(aborted), -SIGABRT);
