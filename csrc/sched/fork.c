@@ -74,8 +74,8 @@ void threadpool_sync_slow(threadpool_worker *front, threadpool_job *job) {
       job->owner != NULL; /* who comes here with a job that was pushed has exposed it before */
   /* What lies above our job are jobs spawned in a scope since: they go first. */
   while (!tp_latch_is_set(&job->latch)) {
-    tp_segment *s;
-    threadpool_job *top = tp_pop_job(w, &s);
+    int64_t at = front->bottom - 1;
+    threadpool_job *top = tp_deque_pop(front);
     if (!top) {
       tp_join_wait(w, &job->latch); /* it was stolen */
       break;
@@ -86,7 +86,7 @@ void threadpool_sync_slow(threadpool_worker *front, threadpool_job *job) {
       job->fn(front, job->arg);
       return;
     }
-    tp_run_job(w, top, s, false);
+    tp_run_job(w, top, tp_segment_of(w, at), false);
   }
   w->tied -= tied;
   tp_guard_check(w); /* X6 */
