@@ -112,7 +112,8 @@ static int add_handlers(threadpool_t *pool, const tp_config *c, const char *file
   return error;
 }
 
-static threadpool_t *create(const threadpool_options *o, const tp_config *c, const char *file, int *error) {
+static threadpool_t *create(const threadpool_options *o, const tp_config *c, const char *file,
+                            int *error) {
   *error = check_options(o);
   if (*error) return NULL;
   threadpool_t *pool = tp_alloc(sizeof *pool);

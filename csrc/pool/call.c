@@ -329,6 +329,8 @@ static void finish_with(task_t *call, int code, const char *message) {
 
 static int start(task_t *call, const tp_request *r, uint64_t begin_ns) {
   tp_calls *cs = call->calls;
+  if (!r->op)
+    return tp_say(ERR_UNKNOWN_OPCODE, "no operation"); /* a decoder that succeeds has found one */
   tp_spawn_spec spec = {.poll = run_call,
                         .arg = call,
                         .end = end_call,
@@ -681,6 +683,7 @@ static int wait_for_room(task_t *call) {
     tp_latch latch = TP_UNSET;
     tp_lock_acquire(&call->lock);
     bool room = call->waiting < call->calls->limits.window || call->detached;
+    // cppcheck-suppress autoVariables ; taken back below, under the lock
     if (!room) call->room = &latch;
     tp_lock_release(&call->lock);
     if (room) return 0;
