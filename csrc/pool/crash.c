@@ -71,6 +71,7 @@ static void on_fault(int sig, siginfo_t *info, void *context) {
     /* Whoever called us may have blocked the signal: a host in front of us, ThreadSanitizer. */
     pthread_sigmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
     tp_guard_unwind(&crash);
+    return; /* never: see there */
   }
   pass_on(sig, info, context);
   errno = saved;

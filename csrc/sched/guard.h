@@ -90,8 +90,10 @@ static inline bool tp_segment_crashed(const tp_segment *s) {
 /* [any, in a signal handler] X1. */
 bool tp_guard_may_unwind(void);
 /* [the same] Put the seat in order, wait for what still uses this stack, and go on at the frame's sigsetjmp, with
- * f->crash written and the frame left. Allocates nothing. */
-_Noreturn void tp_guard_unwind(const tp_crash *crash);
+ * f->crash written and the frame left. Allocates nothing. Does not return, but must not be declared so: before such a
+ * call AddressSanitizer marks its fake stack for collection, and on a signal stack then collects frames that are in
+ * use. siglongjmp tells it in time. */
+void tp_guard_unwind(const tp_crash *crash);
 
 /* --- in the scheduler -------------------------------------------------------------------------- */
 

@@ -327,6 +327,32 @@ static void a_stolen_job(void **state) {
   finish();
 }
 
+/* A recursion that forks at every level: it overflows in the program's code, in the inline paths, or at the door of the
+ * library, at a different place each time. Wrong: it does so inside the library, and the process dies. */
+static void short_job(threadpool_worker *w, void *arg) {
+  (void)w;
+  tp_add((_Atomic int *)arg, 1, relaxed);
+}
+BROKEN static int fork_without_end(threadpool_worker *w, int size) {
+  volatile char *room = __builtin_alloca((size_t)size);
+  room[0] = 0;
+  threadpool_job job;
+  threadpool_fork(w, &job, short_job, (void *)&begun);
+  int below = room[0] == 1 ? 0 : fork_without_end(w, size);
+  threadpool_sync(w, &job);
+  return below + room[0];
+}
+static void overflow_with_forks(void *size) {
+  zero = fork_without_end(threadpool_current(), (int)(intptr_t)size) * 0;
+}
+static void a_recursion_that_forks(void **state) {
+  (void)state;
+  begin(2);
+  for (long i = 0, n = often() / 5; i < n; i++)
+    try_and_wait((attempt){overflow_with_forks, (void *)(intptr_t)(256 + i % 64 * 16), SIGSEGV});
+  finish();
+}
+
 /* A tree with one leaf that crashes, wherever that is run: number `result` of those below, if there is one. */
 enum { NO_LEAF = 1 << 30 };
 static void crash_tree(threadpool_worker *w, void *arg) {
@@ -888,6 +914,7 @@ int main(void) {
       cmocka_unit_test(shared_object),
       cmocka_unit_test(stolen_jobs_under_way),
       cmocka_unit_test(a_stolen_job),
+      cmocka_unit_test(a_recursion_that_forks),
       cmocka_unit_test(trees_on_many_workers),
       cmocka_unit_test(spawns_of_a_scope),
       cmocka_unit_test(an_outer_scope_goes_on),
