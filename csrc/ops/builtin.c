@@ -41,3 +41,10 @@ int tp_builtin_number(tp_ops *ops, const char *name, uint32_t opcode) {
     if (strcmp(builtin[i].handler.name, name) == 0) return add(ops, i, opcode);
   return ERR_INVALID_ARGUMENT;
 }
+
+bool tp_arg_whole(task_t *task, const char *name, uint64_t *value) {
+  if (!threadpool_arg_is(task, name) || threadpool_arg_uint(task, name, value)) return true;
+  threadpool_fail(task, ERR_INVALID_ARGUMENT, "argument \"%s\": expected a whole number, 0 or more",
+                  name);
+  return false;
+}

@@ -14,6 +14,10 @@ int tp_builtin_add(tp_ops *ops, bool numbered);
  * there is none of that name. */
 int tp_builtin_number(tp_ops *ops, const char *name, uint32_t opcode);
 
+/* [H] An optional argument, a whole number: *value stays as it is if there is none. False: it has another type, and the
+ * task has failed. */
+bool tp_arg_whole(task_t *task, const char *name, uint64_t *value);
+
 /* The handlers. */
 int tp_op_echo(task_t *task, void **state);
 int tp_op_sleep(task_t *task, void **state);

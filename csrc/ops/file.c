@@ -12,12 +12,6 @@
 
 enum { READ_MOST = 64 << 20, PIECE = 1 << 20 };
 
-static bool optional(task_t *task, const char *name, uint64_t *value) {
-  if (!threadpool_arg_is(task, name) || threadpool_arg_uint(task, name, value)) return true;
-  threadpool_fail(task, ERR_INVALID_ARGUMENT, "argument \"%s\": expected a whole number, 0 or more",
-                  name);
-  return false;
-}
 static bool flag(task_t *task, const char *name, bool *value) {
   if (!threadpool_arg_is(task, name) || threadpool_arg_bool(task, name, value)) return true;
   threadpool_fail(task, ERR_INVALID_ARGUMENT, "argument \"%s\": expected true or false", name);
@@ -45,8 +39,8 @@ static void free_data(void *data, void *arg) {
 void tp_op_file_read(task_t *task) {
   const char *path = path_of(task);
   uint64_t offset = 0, length = UINT64_MAX, most = READ_MOST;
-  if (!path || !optional(task, "offset", &offset) || !optional(task, "length", &length) ||
-      !optional(task, "max_bytes", &most))
+  if (!path || !tp_arg_whole(task, "offset", &offset) || !tp_arg_whole(task, "length", &length) ||
+      !tp_arg_whole(task, "max_bytes", &most))
     return;
   if (offset > INT64_MAX || most >= UINT32_MAX) {
     threadpool_fail(task, ERR_INVALID_ARGUMENT, "offset or max_bytes: too large");
@@ -145,7 +139,7 @@ void tp_op_file_write(task_t *task) {
   size_t length;
   uint64_t mode = 0644;
   bool append = false, directories = false;
-  if (!path || !optional(task, "mode", &mode) || !flag(task, "append", &append) ||
+  if (!path || !tp_arg_whole(task, "mode", &mode) || !flag(task, "append", &append) ||
       !flag(task, "make_directories", &directories))
     return;
   if (!threadpool_arg_text(task, "data", &data, &length)) {

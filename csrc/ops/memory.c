@@ -3,14 +3,6 @@
 
 #include "ops/builtin.h"
 
-/* An optional whole number; false: it has another type, and the task has failed. */
-static bool optional(task_t *task, const char *name, uint64_t *value) {
-  if (!threadpool_arg_is(task, name) || threadpool_arg_uint(task, name, value)) return true;
-  threadpool_fail(task, ERR_INVALID_ARGUMENT, "argument \"%s\": expected a whole number, 0 or more",
-                  name);
-  return false;
-}
-
 static bool within(task_t *task, uint64_t offset, uint64_t length, size_t size) {
   if (offset <= size && length <= size - offset) return true;
   threadpool_fail(task, ERR_INVALID_ARGUMENT, "bytes %llu to %llu: the region has %zu",
@@ -27,7 +19,7 @@ void tp_op_write_memory(task_t *task) {
     threadpool_fail(task, ERR_INVALID_ARGUMENT, "argument \"data\": expected a string");
     return;
   }
-  if (!optional(task, "offset", &offset)) return;
+  if (!tp_arg_whole(task, "offset", &offset)) return;
   char *region = threadpool_arg_symbol(task, "write_to", SYMBOL_WRITE, &size);
   if (region && within(task, offset, length, size)) memcpy(region + offset, data, length);
 }
@@ -37,9 +29,9 @@ void tp_op_read_memory(task_t *task) {
   size_t size;
   uint64_t offset = 0, length = 0;
   const char *region = threadpool_arg_symbol(task, "read_from", SYMBOL_READ, &size);
-  if (!region || !optional(task, "offset", &offset)) return;
+  if (!region || !tp_arg_whole(task, "offset", &offset)) return;
   if (offset <= size) length = size - offset;
-  if (!optional(task, "length", &length) || !within(task, offset, length, size)) return;
+  if (!tp_arg_whole(task, "length", &length) || !within(task, offset, length, size)) return;
   if (threadpool_return_copy(task, region + offset, length) != 0)
     threadpool_fail(task, ERR_MALLOC_FAILED, "read_memory: out of memory for %llu bytes",
                     (unsigned long long)length);
