@@ -105,6 +105,10 @@ all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool
 tests: $(TESTS)
 	@:
 
+# What the library is compiled with; the targets that need more have asked for it already.
+needs:
+	@config/build/deps.sh build
+
 fuzzers: $(FUZZERS)
 	@:
 
@@ -146,7 +150,7 @@ $(FUZZERS): $(B)/fuzz/%: $(B)/obj/fuzz/%.o $(B)/libthreadpool.a $(B)/members
 # added or removed relinks.
 $(B)/flags: TEXT = $(COMPILE)
 $(B)/members: TEXT = $(LIB_OBJS) $(HELPER_OBJS) : $(LINK) $(LIBS)
-$(B)/flags $(B)/members: FORCE
+$(B)/flags $(B)/members: FORCE | needs
 	@mkdir -p $(@D)
 	@echo '$(TEXT)' | cmp -s - $@ || echo '$(TEXT)' >$@
 

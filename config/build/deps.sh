@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # deps.sh - finds what a purpose needs and installs what is missing.
 #
-#   deps.sh test|lint|model|bench|valgrind|fuzz
+#   deps.sh build|test|lint|model|bench|valgrind|fuzz
 #
 # The check looks for the thing itself (command, pkg-config module, header, file), never asks apt,
 # and works without network. With TP_NO_INSTALL=1 nothing is installed, only named.
@@ -44,13 +44,14 @@ bench       crate:tokio         librust-tokio-dev     rust-tokio-devel     -    
 
 # The kinds of the table that each purpose needs.
 case "${1:-}" in
+  build) kinds="base lib" ;;
   test) kinds="base lib test" ;;
   lint) kinds="base lib lint" ;;
   model) kinds="base model" ;;
   bench) kinds="base lib bench" ;;
   valgrind) kinds="valgrind" ;;
   fuzz) kinds="base lib fuzz" ;;
-  *) die "unknown purpose '${1:-}'" "Say one of: test lint model bench valgrind fuzz." ;;
+  *) die "unknown purpose '${1:-}'" "Say one of: build test lint model bench valgrind fuzz." ;;
 esac
 purpose=$1
 
