@@ -251,6 +251,14 @@ static void a_task_behind_a_long_one_is_reached_by_a_busy_worker(void **state) {
   finish();
 }
 
+/* S1. Wrong: 2^32 - 1 workers seem to idle, and a poster wakes nobody. */
+static void nobody_idles_while_a_waker_has_yet_to_count_down(void **state) {
+  (void)state;
+  assert_int_equal(tp_idle_of(2 * TP_SLEEPING_ONE + 1 * TP_INACTIVE_ONE), 0);
+  assert_int_equal(tp_idle_of(2 * TP_SLEEPING_ONE + 2 * TP_INACTIVE_ONE), 0);
+  assert_int_equal(tp_idle_of(TP_JEC_ONE + 2 * TP_SLEEPING_ONE + 5 * TP_INACTIVE_ONE), 3);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_seat_is_kept_while_something_belongs_to_it),
@@ -259,6 +267,7 @@ int main(void) {
       cmocka_unit_test(a_pool_is_not_shut_down_from_inside),
       cmocka_unit_test(a_child_runs_though_its_parent_goes_on),
       cmocka_unit_test(a_task_that_awaits_in_a_loop_lets_others_run),
+      cmocka_unit_test(nobody_idles_while_a_waker_has_yet_to_count_down),
       cmocka_unit_test(a_task_behind_a_long_one_is_reached_by_a_busy_worker),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
