@@ -36,7 +36,7 @@ extern "C" {
 #endif
 
 /* Grows when a function or a structure below changes in a way that a program must be rebuilt for. */
-#define THREADPOOL_ABI 2
+#define THREADPOOL_ABI 3
 
 typedef struct threadpool threadpool_t;
 typedef struct threadpool_worker threadpool_worker;
@@ -299,7 +299,10 @@ THREADPOOL_API int symbol_unregister(symbol_table_t *table, const char *name);
   X(wakes_of_waiter, "join waiters woken to help")                                                 \
   X(wakes_deferred, "times it left a wake to the alarm")                                           \
   X(wakes_by_alarm, "sleepers and join waiters woken by the alarm")                                \
-  X(exposed, "forks that were offered to others")
+  X(exposed, "forks that were offered to others")                                                  \
+  X(decoded, "requests it decoded as an updater")                                                  \
+  X(splits, "times an updater gave half of its domain to a new one")                               \
+  X(merges, "times an updater found nothing, ended, and gave its domain back")
 
 typedef struct threadpool_counters {
 #define THREADPOOL_COUNTER_MEMBER(name, text) uint64_t name;

@@ -12,7 +12,8 @@ static int entered(threadpool_t *pool) {
 
 static uint64_t submit(threadpool_t *pool, const threadpool_request *request) {
   if (entered(pool) != 0) return 0;
-  uint64_t id = tp_call_submit(pool->requests, request);
+  uint64_t id = 0;
+  tp_call_submit(pool->requests, request, 1, &id);
   tp_leave(pool);
   return id;
 }
@@ -36,8 +37,7 @@ size_t threadpool_submit_batch(threadpool_t *pool, const threadpool_request *req
   if (!requests || !ids) return tp_say(0, "requests or ids is NULL");
   for (size_t i = 0; i < n; i++) ids[i] = 0;
   if (entered(pool) != 0) return 0;
-  size_t done = 0;
-  while (done < n && (ids[done] = tp_call_submit(pool->requests, &requests[done]))) done++;
+  size_t done = tp_call_submit(pool->requests, requests, n, ids);
   tp_leave(pool);
   return done;
 }

@@ -24,6 +24,7 @@ struct tp_calls {
   tp_reactor *reactor;
   tp_ops *ops;
   symbol_table_t *symbols;
+  tp_updaters *updaters;
   tp_calls_options limits;
   tp_slab slab;
   TP_ALIGNED _Atomic uint32_t pending;        /* V4 */
@@ -111,6 +112,8 @@ static void free_request(task_t *call) {
   call->printed = NULL;
 }
 
+static void open_call(tp_letter *letter);
+
 static void free_records(tp_calls *cs) {
   for (int i = 0; i < SHARDS; i++) tp_slab_cache_free(&cs->shards[i].cache);
   tp_slab_free(&cs->slab);
@@ -144,8 +147,10 @@ tp_calls *tp_calls_new(threadpool_t *pool, tp_tasks *tasks, tp_reactor *reactor,
   tp_slab_init(&cs->slab, sizeof(task_t), 0);
   cs->ops = tp_ops_new();
   cs->symbols = tp_symbols_new();
-  if (cs->ops && cs->symbols && make_records(cs, options->initial)) return cs;
+  cs->updaters = tp_updaters_new(tasks, open_call);
+  if (cs->ops && cs->symbols && cs->updaters && make_records(cs, options->initial)) return cs;
   free_records(cs);
+  tp_updaters_free(cs->updaters);
   tp_ops_free(cs->ops);
   if (cs->symbols) tp_symbols_free(cs->symbols);
   tp_free(cs);
@@ -186,6 +191,7 @@ void tp_calls_free(tp_calls *cs) {
   }
   int fd = tp_load(&cs->event_fd, relaxed);
   if (fd >= 0) close(fd);
+  tp_updaters_free(cs->updaters);
   tp_ops_free(cs->ops);
   tp_symbols_free(cs->symbols);
   if (tp_sub(&cs->orphans, 1, acq_rel) == 1) free_slab(cs); /* sees what the last owner did */
@@ -327,10 +333,8 @@ static void finish_with(task_t *call, int code, const char *message) {
   finish(call);
 }
 
-static int start(task_t *call, const tp_request *r, uint64_t begin_ns) {
+static int start(task_t *call, const tp_request *r) {
   tp_calls *cs = call->calls;
-  if (!r->op)
-    return tp_say(ERR_UNKNOWN_OPCODE, "no operation"); /* a decoder that succeeds has found one */
   tp_spawn_spec spec = {.poll = run_call,
                         .arg = call,
                         .end = end_call,
@@ -338,25 +342,60 @@ static int start(task_t *call, const tp_request *r, uint64_t begin_ns) {
                         .blocking = r->op->blocking};
   int error;
   tp_task *t = tp_task_new(cs->tasks, &spec, &error);
+  if (!t && error == ERR_SHUTDOWN)
+    return tp_say(ERR_CANCELLED, "the pool was shut down before the request had begun");
   if (!t) return tp_say(error, "%s", tp_error_text(error));
-  call->task = t; /* nobody else knows the call: its id was not given out yet */
   tp_task_ref(t); /* for us, below: the end gives up the call's own */
-  if (r->timeout_ms) {
+  tp_lock_acquire(&call->lock);
+  call->task = t;
+  call->stage = TP_CALL_LIVE;
+  bool unwanted = call->unwanted;
+  tp_lock_release(&call->lock);
+  if (r->timeout_ms && !unwanted) {
     call->limited = true;
-    error =
-        tp_deadline_start(&call->deadline, cs->reactor, t, begin_ns + r->timeout_ms * TP_NS_PER_MS);
+    error = tp_deadline_start(&call->deadline, cs->reactor, t,
+                              call->begin_ns + r->timeout_ms * TP_NS_PER_MS);
     if (error) { /* it is cancelled, and ends with this code */
       call->limited = false;
       call->refused = error;
-      tp_task_cancel(t);
+      unwanted = true;
     }
   }
+  if (unwanted) tp_task_cancel(t);
   tp_task_wake(t);
   tp_task_unref(t);
   return 0;
 }
 
-static int check(const tp_calls *cs, const threadpool_request *q) {
+/* What is to be done; 0, or a code after tp_say. */
+static int decode(task_t *call, tp_request *r) {
+  tp_calls *cs = call->calls;
+  if (!call->text)
+    return tp_say(ERR_INVALID_JSON,
+                  "the request has %zu bytes: expected at most %u (max_request_bytes)",
+                  call->text_size, cs->limits.max_request_bytes);
+  if (call->has_json)
+    return tp_request_decode(r, cs->ops, &cs->limits, call->text, call->text_size);
+  r->op = tp_ops_by_code(cs->ops, call->opcode);
+  if (!r->op) return tp_say(ERR_UNKNOWN_OPCODE, "unknown opcode: %u", call->opcode);
+  return r->op->missing ? tp_say(ERR_UNKNOWN_OPCODE, "opcode %u: %s", call->opcode, r->op->missing)
+                        : 0;
+}
+
+/* Decode and start it: by an updater, or by who submits. */
+static void open_call(tp_letter *letter) {
+  task_t *call = (task_t *)((char *)letter - offsetof(task_t, letter));
+  tp_request r = {.priority = THREADPOOL_NORMAL};
+  int error = decode(call, &r);
+  call->op = r.op;
+  call->doc = r.doc;
+  call->args = r.args;
+  call->result.r.outer_id = r.outer_id;
+  if (!error) error = start(call, &r);
+  if (error) finish_with(call, error, tp_said());
+}
+
+static int check(const threadpool_request *q) {
   if (!q->json && q->size > 0 && !q->payload)
     return tp_say(ERR_INVALID_ARGUMENT, "request: neither json nor payload is given");
   if (q->deliver < THREADPOOL_BY_ID || q->deliver > THREADPOOL_BY_QUEUE)
@@ -364,79 +403,98 @@ static int check(const tp_calls *cs, const threadpool_request *q) {
                   q->deliver);
   if (q->deliver == THREADPOOL_BY_CALLBACK && !q->callback)
     return tp_say(ERR_INVALID_ARGUMENT, "request: no callback is given");
-  (void)cs;
   return 0;
 }
 
-uint64_t tp_call_submit(tp_calls *cs, const threadpool_request *q) {
-  if (check(cs, q) != 0) return 0;
-  uint64_t begin_ns = tp_now_ns();
-  if (tp_add(&cs->pending, 1, relaxed) >= cs->limits.max_pending) {
-    tp_sub(&cs->pending, 1, relaxed);
-    tp_say(ERR_QUEUE_FULL, "%u requests are pending (max_pending): fetch results first",
-           cs->limits.max_pending);
-    return 0;
-  }
+/* A record for this request, with its text; NULL: after tp_say. */
+static task_t *accept(tp_calls *cs, const threadpool_request *q, uint64_t begin_ns) {
+  if (check(q) != 0) return NULL;
   const char *text = q->json ? q->json : q->payload;
   size_t length = q->json ? (q->length ? q->length : strlen(q->json)) : q->size;
   bool fits = length <= cs->limits.max_request_bytes;
-  char *copy = copy_text(text ? text : "", fits ? length : 0);
-  task_t *call = copy ? take_record(cs) : NULL;
+  char *copy = fits ? copy_text(text ? text : "", length) : NULL;
+  task_t *call = copy || !fits ? take_record(cs) : NULL;
   if (!call) {
     free(copy);
-    tp_sub(&cs->pending, 1, relaxed);
     tp_say(ERR_MALLOC_FAILED, "out of memory for a request of %zu bytes", length);
-    return 0;
+    return NULL;
   }
-  uint64_t id = tp_load(&call->record.id, relaxed); /* constant while it lives */
-  tp_request r = {.priority = THREADPOOL_NORMAL};
-  int error;
-  if (!fits) {
-    error = tp_say(ERR_INVALID_JSON,
-                   "the request has %zu bytes: expected at most %u (max_request_bytes)", length,
-                   cs->limits.max_request_bytes);
-  } else if (q->json) {
-    error = tp_request_decode(&r, cs->ops, &cs->limits, copy, length);
-  } else {
-    r.op = tp_ops_by_code(cs->ops, q->opcode);
-    error = r.op && !r.op->missing
-                ? 0
-                : tp_say(ERR_UNKNOWN_OPCODE, r.op ? "opcode %u: %s" : "unknown opcode: %u%s",
-                         q->opcode, r.op ? r.op->missing : "");
-  }
-
   tp_lock_acquire(&call->lock); /* V1: a look-up by an old id may be at it */
-  call->stage = TP_CALL_LIVE;
+  call->stage = TP_CALL_SENT;
   call->deliver = (uint8_t)q->deliver;
-  call->detached = call->limited = call->emit_waits = false;
+  call->detached = call->limited = call->emit_waits = call->unwanted = false;
+  call->has_json = q->json;
+  call->letter.next = NULL;
   call->waiting = 0;
   call->refused = 0;
   call->pins = NULL;
   call->sequence = 0;
   call->calls = cs;
   call->pool = cs->pool;
-  call->op = r.op;
+  call->op = NULL;
   call->task = NULL;
   call->waiter = call->room = NULL;
   call->first = call->last = NULL;
   call->callback = q->callback;
   call->user_data = q->user_data;
   call->state = NULL;
+  call->begin_ns = begin_ns;
+  call->opcode = q->opcode;
   call->text = copy;
   call->text_size = length;
-  call->doc = r.doc;
-  call->args = r.args;
+  call->doc = NULL;
+  call->args = NULL;
   call->printed = NULL;
   call->deadline = call->nap = (tp_alarm_clock){0};
   call->result = (tp_entry){.call = call, .final = true};
-  call->result.r.task_id = id;
-  call->result.r.outer_id = r.outer_id;
+  call->result.r.task_id = tp_load(&call->record.id, relaxed); /* constant while it lives */
   call->result.r.flags = RESULT_FINAL;
   tp_lock_release(&call->lock);
+  return call;
+}
 
-  if (!error) error = start(call, &r, begin_ns);
-  if (error) finish_with(call, error, tp_said());
-  return id;
+/* A bundle is worth sending if it takes longer to decode than to hand it over; and not larger than what one
+ * updater should have for itself. */
+enum { SEND_COUNT = 8, SEND_BYTES = 4096, BUNDLE_COUNT = 32, BUNDLE_BYTES = 32768 };
+
+/* Accept up to n requests as one bundle; opens or sends it. */
+static size_t submit_bundle(tp_calls *cs, const threadpool_request *q, size_t n, uint64_t begin_ns,
+                            uint64_t *ids) {
+  tp_letter *first = NULL, **last = &first;
+  size_t done = 0, bytes = 0;
+  for (task_t *call; done < n && bytes < BUNDLE_BYTES; done++) {
+    if (!(call = accept(cs, &q[done], begin_ns))) break;
+    ids[done] = call->result.r.task_id;
+    bytes += call->text_size;
+    *last = &call->letter;
+    last = &call->letter.next;
+  }
+  if ((done >= SEND_COUNT || bytes >= SEND_BYTES) && tp_updaters_ready(cs->updaters)) {
+    tp_updaters_send(cs->updaters, first);
+    return done;
+  }
+  for (tp_letter *next; first; first = next) {
+    next = first->next;
+    open_call(first);
+  }
+  return done;
+}
+
+size_t tp_call_submit(tp_calls *cs, const threadpool_request *q, size_t n, uint64_t *ids) {
+  uint64_t begin_ns = tp_now_ns();
+  size_t done = 0;
+  while (done < n) {
+    size_t want = n - done < BUNDLE_COUNT ? n - done : BUNDLE_COUNT;
+    uint32_t before = tp_add(&cs->pending, (uint32_t)want, relaxed), most = cs->limits.max_pending;
+    size_t room = before >= most ? 0 : most - before < want ? most - before : want;
+    size_t got = room ? submit_bundle(cs, q + done, room, begin_ns, ids + done) : 0;
+    if (got < want) tp_sub(&cs->pending, (uint32_t)(want - got), relaxed);
+    done += got;
+    if (!room)
+      tp_say(ERR_QUEUE_FULL, "%u requests are pending (max_pending): fetch results first", most);
+    if (!got) break;
+  }
+  return done;
 }
 
 /* --- fetching */
@@ -449,7 +507,8 @@ static task_t *find(tp_calls *cs, uint64_t id) {
   tp_lock_acquire(&call->lock);
   bool here = tp_load(&call->record.id, relaxed) ==
                   id && /* written before the lock by who takes a record */
-              (call->stage == TP_CALL_LIVE || call->stage == TP_CALL_DONE);
+              call->stage >= TP_CALL_SENT &&
+              call->stage <= TP_CALL_DONE;
   if (here) return call;
   tp_lock_release(&call->lock);
   return NULL;
@@ -622,9 +681,11 @@ int tp_call_cancel(tp_calls *cs, uint64_t id) {
   task_t *call = find(cs, id);
   if (!call) return tp_say(ERR_INVALID_ARGUMENT, "no such task: %llu", (unsigned long long)id);
   tp_task *t = call->task ? tp_task_ref(call->task) : NULL;
+  bool sent = call->stage == TP_CALL_SENT;
+  call->unwanted = sent;
   if (call->room) tell_emitter(call);
   tp_lock_release(&call->lock);
-  if (!t) return 0;
+  if (!t) return sent;
   bool asked = tp_task_cancel(t);
   tp_task_unref(t);
   return asked;
@@ -649,7 +710,7 @@ int tp_call_detach(tp_calls *cs, uint64_t id) {
 int tp_call_status(tp_calls *cs, uint64_t id) {
   task_t *call = find(cs, id);
   if (!call) return tp_say(ERR_INVALID_ARGUMENT, "no such task: %llu", (unsigned long long)id);
-  int status = THREADPOOL_DONE;
+  int status = call->stage == TP_CALL_SENT ? THREADPOOL_QUEUED : THREADPOOL_DONE;
   if (call->task) {
     switch (
         tp_lifecycle(tp_load(&call->task->state, relaxed))) { /* a recent one is what is promised */

@@ -19,6 +19,7 @@
 #include "io/delay.h"
 #include "pool/ops.h"
 #include "pool/symbols.h"
+#include "pool/updater.h"
 #include "task/slab.h"
 #include "task/task.h"
 
@@ -34,7 +35,15 @@ typedef struct tp_entry {
   void *release_arg;
 } tp_entry;
 
-typedef enum { TP_CALL_FREE, TP_CALL_LIVE, TP_CALL_DONE, TP_CALL_FETCHED, TP_CALL_ORPHAN } tp_stage;
+/* SENT: accepted, and not yet decoded. */
+typedef enum {
+  TP_CALL_FREE,
+  TP_CALL_SENT,
+  TP_CALL_LIVE,
+  TP_CALL_DONE,
+  TP_CALL_FETCHED,
+  TP_CALL_ORPHAN
+} tp_stage;
 
 /* A region that a task uses. */
 typedef struct tp_pin {
@@ -44,11 +53,14 @@ typedef struct tp_pin {
 
 struct threadpool_task {
   tp_record record;
+  tp_letter letter;  /* while SENT */
   tp_lock lock;      /* V1 */
   uint8_t stage;     /* V1 */
   uint8_t deliver;   /* constant from here on while it lives */
   bool detached;     /* V1 */
   bool limited;      /* it has a deadline */
+  bool has_json;     /* constant: `text` is that, and not a payload */
+  bool unwanted;     /* V1: cancelled while SENT */
   bool emit_waits;   /* V1: a poll handler is to be woken when there is room */
   uint32_t waiting;  /* V1: partial entries that were not fetched yet */
   int refused;       /* [runner] why it could not be started */
@@ -64,7 +76,9 @@ struct threadpool_task {
   void *user_data;
   void *state; /* of a poll handler */
   /* the request */
-  char *text; /* with its padding; its payload if it has no JSON */
+  uint64_t begin_ns; /* when it was submitted */
+  uint32_t opcode;   /* if it has no JSON */
+  char *text;        /* with its padding; its payload if it has no JSON; NULL: too large */
   size_t text_size;
   yyjson_doc *doc;
   yyjson_val *args;
@@ -88,8 +102,9 @@ const tp_calls_options *tp_calls_limits(const tp_calls *cs);
 tp_ops *tp_calls_ops(tp_calls *cs);
 symbol_table_t *tp_calls_symbols(tp_calls *cs);
 
-/* [any] Submit. Its id, or 0 after tp_say. */
-uint64_t tp_call_submit(tp_calls *cs, const threadpool_request *request);
+/* [any] Submit n requests; ids[i] gets the id of the i-th. Returns how many were accepted: the first ones; less than
+ * n after tp_say. */
+size_t tp_call_submit(tp_calls *cs, const threadpool_request *requests, size_t n, uint64_t *ids);
 
 /* [any] The next entry; NULL: not yet. deadline_ns: 0 do not wait, UINT64_MAX without limit. */
 result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns);

@@ -48,6 +48,10 @@ tp_tasks *tp_tasks_new(tp_sched *s) {
   return ts;
 }
 
+tp_sched *tp_tasks_sched(const tp_tasks *ts) {
+  return ts->sched;
+}
+
 void tp_tasks_free(tp_tasks *ts) {
   for (unsigned i = 0; i <= ts->sched->workers; i++) tp_slab_cache_free(&ts->seats[i].cache);
   for (int i = 0; i < TP_INLETS; i++) tp_slab_cache_free(&ts->inlets[i].cache);

@@ -61,6 +61,9 @@ typedef struct tp_spawn_spec {
 /* [any] The tasks of a scheduler. NULL: out of memory. */
 tp_tasks *tp_tasks_new(tp_sched *s);
 
+/* [any] */
+tp_sched *tp_tasks_sched(const tp_tasks *ts);
+
 /* [any but its threads] Refuse new tasks from outside, wait until all have ended, but only until deadline_ns
  * of the monotonic clock; then cancel what is left, and wait for that. */
 void tp_tasks_drain(tp_tasks *ts, uint64_t deadline_ns);
