@@ -1,6 +1,7 @@
 /* harness.c - the workloads, seen from outside: timing, counting, checking. */
 #define _GNU_SOURCE
 #include "harness.h"
+#include "harness_json.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -109,7 +110,7 @@ void bench_count(void) {
   atomic_store_explicit(&s->count, n + 1, memory_order_relaxed);
 }
 
-static int64_t counted(void) {
+int64_t bench_counted(void) {
   int64_t sum = 0;
   int used = atomic_load(&slots_used);
   for (int i = 0; i < used; i++) {
@@ -120,12 +121,12 @@ static int64_t counted(void) {
 
 /* Sleeps in short steps (some 70 us with the kernel's timer slack) instead of spinning: the
  * workers need the cores. On a million tasks the step is worth less than 0.1 ns a task. */
-static void wait_for_count(int64_t n) {
-  while (counted() < n) rest(20000);
+void bench_wait_for_count(int64_t n) {
+  while (bench_counted() < n) rest(20000);
 }
 
 static void check_count(const char *what, int64_t expected) {
-  int64_t n = counted();
+  int64_t n = bench_counted();
   if (n != expected) {
     bench_fail("%s: %lld executed, %lld expected", what, (long long)n, (long long)expected);
   }
@@ -200,12 +201,12 @@ static void *produce(void *arg) {
 
 /* Posts n tasks from that many threads; returns the time until all have run. */
 static uint64_t submit_all(const bench_impl *impl, int producers, int64_t n) {
-  int64_t target = counted() + n;
+  int64_t target = bench_counted() + n;
   uint64_t begin, end;
   if (producers == 1) {
     begin = now();
     impl->submit(0, n);
-    wait_for_count(target);
+    bench_wait_for_count(target);
     end = now();
   } else {
     pthread_barrier_t start;
@@ -219,7 +220,7 @@ static uint64_t submit_all(const bench_impl *impl, int producers, int64_t n) {
     rest(1 * MS); /* until they all wait at the barrier */
     begin = now();
     pthread_barrier_wait(&start);
-    wait_for_count(target);
+    bench_wait_for_count(target);
     end = now();
     for (int i = 0; i < producers; i++) pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&start);
@@ -290,7 +291,7 @@ static void wake(const bench_impl *impl, bool busy) {
 /* -- tasks inside the pool --------------------------------------------------------------- */
 
 static void spawn_await(const bench_impl *impl) {
-  int64_t expected = counted() + BENCH_TASKS / 100;
+  int64_t expected = bench_counted() + BENCH_TASKS / 100;
   impl->spawn_await(BENCH_TASKS / 100);
   check_count("spawn_await", expected);
   while (more_samples()) {
@@ -304,7 +305,7 @@ static void spawn_await(const bench_impl *impl) {
 }
 
 static void yield(const bench_impl *impl) {
-  int64_t expected = counted() + YIELD_TASKS * (YIELD_TIMES / 100);
+  int64_t expected = bench_counted() + YIELD_TASKS * (YIELD_TIMES / 100);
   impl->yield(YIELD_TASKS, YIELD_TIMES / 100);
   check_count("yield", expected);
   while (more_samples()) {
@@ -367,6 +368,13 @@ static void idle(const bench_impl *impl) {
   }
 }
 
+/* -- requests ----------------------------------------------------------------------------- */
+
+static void json(const bench_json *impl, const json_workload *w) {
+  bench_json_sample(impl, w, true);
+  while (more_samples()) sample(bench_json_sample(impl, w, false));
+}
+
 /* -- main -------------------------------------------------------------------------------- */
 
 static int64_t number(const char *text, const char *what) {
@@ -383,6 +391,7 @@ static int64_t number(const char *text, const char *what) {
 static bool dispatch(const bench_impl *impl, const char *name) {
   int depth;
   char tail[8] = "";
+  const json_workload *requests = bench_json_find(impl->json, name);
 #define IS(text) (strcmp(name, text) == 0)
   if (IS("fib") && impl->fib != NULL) {
     fib(impl);
@@ -411,6 +420,8 @@ static bool dispatch(const bench_impl *impl, const char *name) {
     sort(impl);
   } else if (IS("idle")) {
     idle(impl);
+  } else if (requests != NULL) {
+    json(impl->json, requests);
   } else {
     return false;
   }

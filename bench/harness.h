@@ -23,6 +23,28 @@
 extern "C" {
 #endif
 
+/* A request, and the text that its result has to be. */
+typedef struct bench_request {
+  const char *text;
+  size_t length;
+  const char *result; /* NULL: it has none */
+  size_t result_length;
+} bench_request;
+
+/* Requests in JSON; the harness makes them. Called from one thread outside the pool; each
+ * function returns when everything was done, and calls bench_check() for each result. */
+typedef struct bench_json {
+  /* One request, until its result is fetched and freed. */
+  void (*roundtrip)(const bench_request *r);
+
+  /* n times this request, so many handed over at once. Returns the number of results. */
+  int64_t (*batch)(const bench_request *r, int64_t n, int batch);
+
+  /* n times: the text is copied and parsed by the caller, then an empty task, which calls
+   * bench_count(), is posted. */
+  void (*parse)(const bench_request *r, int64_t n);
+} bench_json;
+
 /* What the implementation can do; NULL: no such workload. Every function but the last step
  * of a task is called from one thread outside the pool, submit() of submit4 from several.
  * The order of the members is known to rust/src/main.rs too.
@@ -63,6 +85,8 @@ typedef struct bench_impl {
 
   /* submit() may not be called from two threads at once: no submit4. */
   bool one_submitter;
+
+  const bench_json *json;
 } bench_impl;
 
 enum { BENCH_PRODUCERS = 4, BENCH_TASKS = 1000000 };
@@ -71,6 +95,13 @@ int bench_main(int argc, char **argv, const bench_impl *impl);
 
 /* [any] An empty task's body: counts itself on a cache line of its own thread. */
 void bench_count(void);
+
+/* [outside] How often bench_count() was called; sleep until it was that often. */
+int64_t bench_counted(void);
+void bench_wait_for_count(int64_t n);
+
+/* [any] Ends the program unless this is the result of the request. */
+void bench_check(const bench_request *r, const void *data, size_t size);
 
 /* [any] Body of the task of `wake`: reads the clock, then wakes the submitter. */
 void bench_woken(void);

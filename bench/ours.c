@@ -1,6 +1,6 @@
 /* ours.c - threadpool itself. For fork-join n threads are n - 1 workers and the caller in the main seat;
  * tasks are run by the workers alone, so there n threads are n workers. */
-#include "harness.h"
+#include "ours.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include <base/clock.h>
 #include <threadpool_fork.h>
 
-static threadpool_t *pool;
+threadpool_t *pool;
 
 static bool caller_works; /* the workload is fork-join */
 
@@ -17,6 +17,7 @@ static void start(int threads) {
   int error;
   pool = threadpool_create_with(&o, &error);
   if (!pool) bench_fail("threadpool: %s", threadpool_error_text(error));
+  json_start();
 }
 
 static void stop(void) {
@@ -102,10 +103,13 @@ static void spawn(const tp_spawn_spec *spec, tp_task **handle) {
   int error = tp_spawn(pool->tasks, spec, handle);
   if (error) bench_fail("tp_spawn: %s", threadpool_error_text(error));
 }
+void post_empty(void) {
+  static const tp_spawn_spec spec = {.poll = count_task, .priority = TP_NORMAL};
+  spawn(&spec, NULL);
+}
 static void submit(int producer, int64_t n) {
   (void)producer;
-  const tp_spawn_spec spec = {.poll = count_task, .priority = TP_NORMAL};
-  for (int64_t i = 0; i < n; i++) spawn(&spec, NULL);
+  for (int64_t i = 0; i < n; i++) post_empty();
 }
 
 static tp_poll woken_task(tp_task *t, void *arg) {
@@ -167,9 +171,12 @@ static void yield(int tasks, int times) {
 }
 
 int main(int argc, char **argv) {
+  bool parse_task = argc > 1 && strcmp(argv[1], "parse_task") == 0;
+  if (parse_task) argc--, argv++;
   caller_works = argc > 1 && (strncmp(argv[1], "fib", 3) == 0 || strncmp(argv[1], "tree", 4) == 0 ||
                               strcmp(argv[1], "sort") == 0);
-  const bench_impl impl = {.version = "threadpool",
+  const bench_impl impl = {.version = parse_task ? "yyjson, then an empty task of threadpool"
+                                                 : "threadpool",
                            .start = start,
                            .stop = stop,
                            .fib = fib,
@@ -178,6 +185,7 @@ int main(int argc, char **argv) {
                            .wake = wake,
                            .spawn_await = spawn_await,
                            .yield = yield,
-                           .sort = sort};
+                           .sort = sort,
+                           .json = parse_task ? &json_floor : &json_requests};
   return bench_main(argc, argv, &impl);
 }

@@ -18,6 +18,18 @@ void print_header(const results *r) {
   fflush(stdout);
 }
 
+/* Beside another workload of this run, if both were measured. */
+static void print_gain(const results *r, int w) {
+  const cell *ours = cell_at(r, w, OURS);
+  for (int other = 0; workloads[w].than != NULL && other < workload_count; other++) {
+    const cell *c = cell_at(r, other, OURS);
+    if (strcmp(workloads[other].name, workloads[w].than) != 0) continue;
+    if (ours->outcome != MEASURED || c->outcome != MEASURED) continue;
+    printf("  %-13s %.2f times as fast as in %s\n", impls[OURS].name, c->median / ours->median,
+           workloads[other].name);
+  }
+}
+
 void print_workload(const results *r, int w) {
   const cell *ours = cell_at(r, w, OURS);
   int order[16];
@@ -41,6 +53,7 @@ void print_workload(const results *r, int w) {
     putchar('\n');
   }
   if (ours->outcome == ABSENT) printf("  %-13s %12s\n", impls[OURS].name, "no such yet");
+  print_gain(r, w);
   fflush(stdout);
 }
 
@@ -58,8 +71,8 @@ bool write_json(const results *r) {
       fprintf(f,
               "%s  {\"bench\": \"%s\", \"impl\": \"%s\", \"threads\": %d, \"unit\": \"%s\", "
               "\"median\": %.6g, \"low\": %.6g, \"high\": %.6g}",
-              separator, workloads[w].name, impls[i].name, impls[i].pool ? r->options->threads : 1,
-              workloads[w].unit, c->median, c->low, c->high);
+              separator, workloads[w].name, impls[i].name, threads_of(r, w, i), workloads[w].unit,
+              c->median, c->low, c->high);
       separator = ",\n";
     }
   }

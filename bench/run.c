@@ -61,7 +61,7 @@ static void program_path(char *path, size_t size, const results *r, int i, const
 static pid_t start_program(const results *r, int w, int i, FILE **out) {
   char path[4096], threads[16], samples[16];
   program_path(path, sizeof path, r, i, "");
-  snprintf(threads, sizeof threads, "%d", r->options->threads);
+  snprintf(threads, sizeof threads, "%d", threads_of(r, w, i));
   snprintf(samples, sizeof samples, "%d", workloads[w].samples);
 
   char *argv[6], **p = argv;

@@ -1,5 +1,6 @@
 /* sequential.c - the twin of each workload without a pool: the same work, called in place. */
 #include "harness.h"
+#include "parse.h"
 
 #include <stdlib.h>
 
@@ -55,7 +56,50 @@ static void sort(uint64_t *items, size_t n) {
   qsort(items, n, sizeof *items, compare);
 }
 
+/* What an operation is to a pool: a function found by its name. */
+static char *echo(yyjson_val *args, size_t *length) {
+  char *text = yyjson_val_write(args, 0, length);
+  if (text == NULL) bench_fail("out of memory");
+  return text;
+}
+static char *nothing(yyjson_val *args, size_t *length) {
+  (void)args;
+  *length = 0;
+  return NULL;
+}
+static const struct {
+  const char *name;
+  char *(*run)(yyjson_val *args, size_t *length);
+} operations[] = {{"nothing", nothing}, {"echo", echo}};
+
+static void request(const bench_request *r) {
+  parsed p = parse_copy(r->text, r->length);
+  yyjson_val *root = yyjson_doc_get_root(p.doc), *op = yyjson_obj_get(root, "op");
+  size_t i = 0, length;
+  while (i < 2 && !yyjson_equals_str(op, operations[i].name)) i++;
+  if (i == 2) bench_fail("unknown operation");
+  char *result = operations[i].run(yyjson_obj_get(root, "args"), &length);
+  bench_check(r, result, length);
+  free(result);
+  parse_free(&p);
+}
+
+static int64_t batch(const bench_request *r, int64_t n, int batch) {
+  (void)batch;
+  for (int64_t i = 0; i < n; i++) request(r);
+  return n;
+}
+
+static void parse(const bench_request *r, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    parsed p = parse_copy(r->text, r->length);
+    parse_free(&p);
+    task();
+  }
+}
+
 int main(int argc, char **argv) {
+  const bench_json json = {.roundtrip = request, .batch = batch, .parse = parse};
   const bench_impl impl = {
       .version = "plain C, no pool",
       .fib = fib,
@@ -65,6 +109,7 @@ int main(int argc, char **argv) {
       .spawn_await = spawn_await,
       .yield = yield,
       .sort = sort,
+      .json = &json,
   };
   return bench_main(argc, argv, &impl);
 }

@@ -6,29 +6,39 @@
 #include <string.h>
 
 const workload workloads[] = {
-    {"fib", "ns", "fib(35) without cutoff, a fork", 3, 10},
-    {"tree10", "us", "tree of 2,047 nodes, hot, a call", 20, 10},
-    {"tree15", "us", "tree of 65,535 nodes, hot, a call", 30, 10},
-    {"tree20", "us", "tree of 2,097,151 nodes, hot, a call", 10, 10},
-    {"tree10_cold", "us", "tree of 2,047 nodes after 5 ms idle", 20, 10},
-    {"tree15_cold", "us", "tree of 65,535 nodes after 5 ms idle", 20, 10},
-    {"tree20_cold", "us", "tree of 2,097,151 nodes after 5 ms idle", 10, 10},
-    {"submit", "ns", "1,000,000 tasks from one outside thread, a task", 2, 10},
-    {"submit4", "ns", "1,000,000 tasks from four outside threads, a task", 2, 10},
-    {"wake", "us", "post to start after 10 ms idle, submitter sleeps", 40, 10},
-    {"wake_busy", "us", "post to start after 10 ms idle, submitter spins", 40, 10},
-    {"spawn_await", "ns", "spawn a task inside the pool and await it", 2, 10},
-    {"yield", "ns", "100 tasks that yield 10,000 times, a yield", 3, 10},
-    {"sort", "ms", "sort 10,000,000 random 64-bit integers", 1, 10},
-    {"idle", "us", "CPU time of the process in 2 s without work", 1, 6},
+    {"fib", "ns", "fib(35) without cutoff, a fork", 3, 10, 0, NULL},
+    {"tree10", "us", "tree of 2,047 nodes, hot, a call", 20, 10, 0, NULL},
+    {"tree15", "us", "tree of 65,535 nodes, hot, a call", 30, 10, 0, NULL},
+    {"tree20", "us", "tree of 2,097,151 nodes, hot, a call", 10, 10, 0, NULL},
+    {"tree10_cold", "us", "tree of 2,047 nodes after 5 ms idle", 20, 10, 0, NULL},
+    {"tree15_cold", "us", "tree of 65,535 nodes after 5 ms idle", 20, 10, 0, NULL},
+    {"tree20_cold", "us", "tree of 2,097,151 nodes after 5 ms idle", 10, 10, 0, NULL},
+    {"submit", "ns", "1,000,000 tasks from one outside thread, a task", 2, 10, 0, NULL},
+    {"submit4", "ns", "1,000,000 tasks from four outside threads, a task", 2, 10, 0, NULL},
+    {"wake", "us", "post to start after 10 ms idle, submitter sleeps", 40, 10, 0, NULL},
+    {"wake_busy", "us", "post to start after 10 ms idle, submitter spins", 40, 10, 0, NULL},
+    {"spawn_await", "ns", "spawn a task inside the pool and await it", 2, 10, 0, NULL},
+    {"yield", "ns", "100 tasks that yield 10,000 times, a yield", 3, 10, 0, NULL},
+    {"sort", "ms", "sort 10,000,000 random 64-bit integers", 1, 10, 0, NULL},
+    {"idle", "us", "CPU time of the process in 2 s without work", 1, 6, 0, NULL},
+    {"json_roundtrip", "us", "submit a request, wait for its result: the median", 10, 10, 0, NULL},
+    {"json_roundtrip_p99", "us", "the same: the 99th percentile", 10, 10, 0, NULL},
+    {"json_batch1", "ns", "64-byte requests, one by one, a request", 4, 10, 0, NULL},
+    {"json_batch16", "ns", "64-byte requests, 16 at once, a request", 4, 10, 0, NULL},
+    {"json_batch256", "ns", "64-byte requests, 256 at once, a request", 4, 10, 0, NULL},
+    {"json_parse", "ns", "parse the 64 bytes, then an empty task", 4, 10, 0, NULL},
+    {"json_decode1", "ns", "requests of 4 KB that do nothing, 1 worker", 4, 10, 1, NULL},
+    {"json_decode2", "ns", "requests of 4 KB that do nothing, 2 workers", 4, 10, 2, "json_decode1"},
 };
 const int workload_count = sizeof workloads / sizeof *workloads;
 
+#define BATCHES   "json_batch1 json_batch16 json_batch256"
 #define FORK_JOIN "fib tree10 tree15 tree20 tree10_cold tree15_cold tree20_cold "
 
 const impl impls[] = {
     [OURS] = {"threadpool", "ours", NULL, NULL, "#c2410c", true},
     [SEQUENTIAL] = {"sequential", "sequential", NULL, NULL, "#6b7280", false},
+    {"parse_task", "ours", "parse_task", BATCHES, "#9ca3af", true},
     {"std_sort", "std_sort", NULL, "sort", "#9ca3af", false},
     {"futex", "futex", NULL, "wake wake_busy", "#9ca3af", false},
     {"tbb", "peer_tbb", NULL, FORK_JOIN "submit submit4 wake wake_busy spawn_await sort idle",
@@ -44,6 +54,11 @@ const impl impls[] = {
      "#be185d", true},
 };
 const int impl_count = sizeof impls / sizeof *impls;
+
+int threads_of(const results *r, int w, int i) {
+  if (!impls[i].pool) return 1;
+  return workloads[w].threads > 0 ? workloads[w].threads : r->options->threads;
+}
 
 bool has_workload(const impl *i, const char *name) {
   if (i->workloads == NULL) return true;

@@ -14,6 +14,8 @@ typedef struct {
   const char *title;
   int samples;       /* a program takes these in one round, unless its time budget is over */
   int rounds_tenths; /* its share of the rounds: 10 = all of them */
+  int threads;       /* of every pool; 0: as many as asked for */
+  const char *than;  /* another workload: how much faster this one is, is told */
 } workload;
 
 typedef struct {
@@ -67,6 +69,7 @@ typedef struct {
   cell *grid;
 } results;
 
+int threads_of(const results *r, int w, int i);
 bool has_workload(const impl *i, const char *workload);
 cell *cell_at(const results *r, int w, int i);
 

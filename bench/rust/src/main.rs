@@ -7,7 +7,7 @@ mod tokio_pool;
 
 use std::env;
 use std::ffi::CString;
-use std::os::raw::{c_char, c_int};
+use std::os::raw::{c_char, c_int, c_void};
 use std::process::exit;
 
 /// `bench_impl` of harness.h.
@@ -25,6 +25,7 @@ pub struct Impl {
     pub yield_now: Option<extern "C" fn(c_int, c_int)>,
     pub sort: Option<extern "C" fn(*mut u64, usize)>,
     pub one_submitter: bool,
+    pub json: *const c_void,
 }
 
 pub const NOTHING: Impl = Impl {
@@ -40,6 +41,7 @@ pub const NOTHING: Impl = Impl {
     yield_now: None,
     sort: None,
     one_submitter: false,
+    json: std::ptr::null(),
 };
 
 mod harness {

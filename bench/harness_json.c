@@ -1,0 +1,131 @@
+/* harness_json.c - requests in JSON: what they say, and how they are timed. */
+#define _GNU_SOURCE
+#include "harness_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+  ROUNDTRIPS = 1000, /* of one sample */
+  REQUESTS = 200000,
+  LARGE_REQUESTS = 40000,
+  SMALL_BYTES = 64,
+  LARGE_BYTES = 4096, /* at most, and a row less at least */
+};
+
+typedef enum { ROUNDTRIP, BATCH, PARSE, DECODE } kind;
+
+struct json_workload {
+  const char *name;
+  kind kind;
+  int parameter; /* ROUNDTRIP: percentile; BATCH, DECODE: requests at once */
+};
+
+static const json_workload workloads[] = {
+    {"json_roundtrip", ROUNDTRIP, 50}, {"json_roundtrip_p99", ROUNDTRIP, 99},
+    {"json_batch1", BATCH, 1},         {"json_batch16", BATCH, 16},
+    {"json_batch256", BATCH, 256},     {"json_parse", PARSE, 0},
+    {"json_decode1", DECODE, 16},      {"json_decode2", DECODE, 16},
+};
+
+const json_workload *bench_json_find(const bench_json *impl, const char *name) {
+  if (impl == NULL) return NULL;
+  for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++) {
+    const json_workload *w = &workloads[i];
+    if (strcmp(w->name, name) != 0) continue;
+    bool has = w->kind == ROUNDTRIP ? impl->roundtrip != NULL
+               : w->kind == PARSE   ? impl->parse != NULL
+                                    : impl->batch != NULL;
+    return has ? w : NULL;
+  }
+  return NULL;
+}
+
+/* -- the requests ------------------------------------------------------------------------ */
+
+/* 64 bytes. Its result is the value of "args". */
+static bench_request small_request(void) {
+  static const char text[] =
+      "{\"op\":\"echo\",\"args\":{\"text\":\"a text that has thirty-two bytes\"}}";
+  static const char result[] = "{\"text\":\"a text that has thirty-two bytes\"}";
+  _Static_assert(sizeof text - 1 == SMALL_BYTES, "");
+  return (bench_request){text, sizeof text - 1, result, sizeof result - 1};
+}
+
+/* Rows of a table: short strings, numbers of both kinds, constants. It has no result. */
+static bench_request large_request(void) {
+  static char text[LARGE_BYTES + 1];
+  size_t length = (size_t)sprintf(text, "{\"op\":\"nothing\",\"args\":{\"rows\":[");
+  for (int i = 0;; i++) {
+    char row[128];
+    int n = sprintf(row, "%s{\"id\":%d,\"name\":\"row %d\",\"value\":%d.25,\"on\":%s}",
+                    i > 0 ? "," : "", i, i, i * 7, i % 2 ? "true" : "false");
+    if (length + (size_t)n + 3 > LARGE_BYTES) break;
+    memcpy(text + length, row, (size_t)n);
+    length += (size_t)n;
+  }
+  memcpy(text + length, "]}}", 4);
+  return (bench_request){text, length + 3, NULL, 0};
+}
+
+void bench_check(const bench_request *r, const void *data, size_t size) {
+  if (size != r->result_length || (size > 0 && memcmp(data, r->result, size) != 0)) {
+    bench_fail("the result is \"%.*s\", not \"%s\"", (int)size, data ? (const char *)data : "",
+               r->result ? r->result : "");
+  }
+}
+
+/* -- timing ------------------------------------------------------------------------------ */
+
+static uint64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int compare(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+static double roundtrips(const bench_json *impl, const bench_request *r, int percentile) {
+  static uint64_t took[ROUNDTRIPS];
+  for (int i = 0; i < ROUNDTRIPS; i++) {
+    uint64_t begin = now();
+    impl->roundtrip(r);
+    took[i] = now() - begin;
+  }
+  qsort(took, ROUNDTRIPS, sizeof *took, compare);
+  return (double)took[ROUNDTRIPS * percentile / 100] / 1e3;
+}
+
+static double batches(const bench_json *impl, const bench_request *r, int64_t n, int batch) {
+  uint64_t begin = now();
+  int64_t results = impl->batch(r, n, batch);
+  uint64_t end = now();
+  if (results != n) bench_fail("%lld results, %lld expected", (long long)results, (long long)n);
+  return (double)(end - begin) / (double)n;
+}
+
+static double parses(const bench_json *impl, const bench_request *r, int64_t n) {
+  int64_t target = bench_counted() + n;
+  uint64_t begin = now();
+  impl->parse(r, n);
+  uint64_t end = now();
+  if (bench_counted() != target) bench_fail("not every empty task was executed");
+  return (double)(end - begin) / (double)n;
+}
+
+double bench_json_sample(const bench_json *impl, const json_workload *w, bool warm) {
+  bench_request small = small_request(), large = large_request();
+  int64_t share = warm ? 10 : 1;
+  switch (w->kind) {
+  case ROUNDTRIP: return roundtrips(impl, &small, w->parameter);
+  case BATCH: return batches(impl, &small, REQUESTS / share, w->parameter);
+  case PARSE: return parses(impl, &small, REQUESTS / share);
+  case DECODE: return batches(impl, &large, LARGE_REQUESTS / share, w->parameter);
+  }
+  return 0;
+}
