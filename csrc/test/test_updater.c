@@ -1,0 +1,204 @@
+/* test_updater.c - mailboxes and updaters: split, merge, growth, exactly once, shutdown (rules U1..U4: pool/updater.h). */
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "help.h"
+#include "pool/updater.h"
+
+static threadpool_t *pool;
+
+static void begin(threadpool_options o) {
+  pool = threadpool_create_with(&o, NULL);
+  assert_non_null(pool);
+}
+static void end(void) {
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+static threadpool_counters counters(void) {
+  threadpool_counters c;
+  assert_int_equal(threadpool_stats(pool, -1, &c), 0);
+  return c;
+}
+
+/* --- the updaters by themselves: U1 to U4 */
+
+typedef struct item {
+  tp_letter letter;
+  _Atomic int opened;
+} item;
+
+static _Atomic long opened;
+static void open_item(tp_letter *letter) {
+  item *i = (item *)letter;
+  test_must(tp_add(&i->opened, 1, relaxed) == 0); /* U3 */
+  tp_add(&opened, 1, release);
+}
+
+enum { SENDERS = 3 };
+typedef struct sender {
+  tp_updaters *u;
+  item *items;
+  int count;
+} sender;
+
+static void *send_all(void *arg) {
+  sender *s = arg;
+  for (int at = 0, size; at < s->count; at += size) {
+    size = 1 + at % 7;
+    if (size > s->count - at) size = s->count - at;
+    for (int k = 0; k < size; k++)
+      s->items[at + k].letter.next = k + 1 < size ? &s->items[at + k + 1].letter : NULL;
+    tp_updaters_send(s->u, &s->items[at].letter);
+    if (at % 64 == 0) sched_yield(); /* so that mailboxes run empty, and updaters end */
+  }
+  return NULL;
+}
+
+/* Wrong: a letter stays in its mailbox (the wait never ends), or is opened twice. */
+static void every_letter_is_opened_once(void **state) {
+  (void)state;
+  int count = (int)test_size(20000, 100000);
+  begin((threadpool_options){.workers = 3});
+  tp_updaters *u = tp_updaters_new(pool->tasks, open_item);
+  assert_non_null(u);
+  item *items = calloc((size_t)SENDERS * (size_t)count, sizeof *items);
+  assert_non_null(items);
+  for (int round = 0; round < 3; round++) {
+    memset(items, 0, (size_t)SENDERS * (size_t)count * sizeof *items);
+    tp_store(&opened, 0, relaxed);
+    pthread_t thread[SENDERS];
+    sender s[SENDERS];
+    for (int i = 0; i < SENDERS; i++) {
+      s[i] = (sender){u, items + (size_t)i * (size_t)count, count};
+      assert_int_equal(pthread_create(&thread[i], NULL, send_all, &s[i]), 0);
+    }
+    for (int i = 0; i < SENDERS; i++) pthread_join(thread[i], NULL);
+    test_wait(tp_load(&opened, acquire) == (long)SENDERS * count);
+  }
+  threadpool_counters c = counters();
+  assert_true(c.splits > 0);
+  assert_true(c.splits >= c.merges);
+  end();
+  tp_updaters_free(u);
+  free(items);
+}
+
+/* Without a task for an updater the sender reads. */
+static void without_a_task_the_sender_reads(void **state) {
+  (void)state;
+  begin((threadpool_options){.workers = 1});
+  tp_updaters *u = tp_updaters_new(pool->tasks, open_item);
+  assert_non_null(u);
+  tp_store(&opened, 0, relaxed);
+  item one = {0};
+  tp_tasks_drain(pool->tasks, 0); /* no task is to be had any more */
+  tp_updaters_send(u, &one.letter);
+  assert_int_equal(tp_load(&opened, acquire), 1);
+  end();
+  tp_updaters_free(u);
+}
+
+/* --- as a program meets them */
+
+static _Atomic bool hold;
+static void block(task_t *task) {
+  (void)task;
+  while (tp_load(&hold, acquire)) tp_pause();
+}
+
+/* A backlog that waits until both workers are free: the first updater splits, then all end and merge. Growth: there
+ * was room for 256 requests. */
+static void a_backlog_splits_and_merges(void **state) {
+  (void)state;
+  enum { N = 20000, BATCH = 64 };
+  begin((threadpool_options){.workers = 2});
+  uint64_t *ids = calloc(N, sizeof *ids);
+  assert_non_null(ids);
+  threadpool_handler h = {.name = "block", .opcode = 100, .run = block};
+  assert_int_equal(threadpool_register(pool, &h), 0);
+  threadpool_request q[BATCH];
+  for (int i = 0; i < BATCH; i++)
+    q[i] = (threadpool_request){.json = "{\"op\": \"echo\", \"args\": {\"text\": \"hello\"}}"};
+  for (int round = 0; round < 200; round++) {
+    for (int i = 0; i + BATCH <= N; i += BATCH)
+      assert_int_equal(threadpool_submit_batch(pool, q, BATCH, ids + i), BATCH);
+    for (int i = 0; i + BATCH <= N; i += BATCH)
+      for (int k = 0; k < BATCH; k++) {
+        result_t *r = threadpool_wait_result(pool, ids[i + k], UINT32_MAX);
+        assert_int_equal(r->status, 0);
+        assert_string_equal(r->data, "{\"text\":\"hello\"}");
+        threadpool_result_free(r);
+      }
+    threadpool_counters c = counters();
+    if (c.splits > 0 && c.merges > 0 && c.decoded > 0) break;
+    assert_true(round < 199);
+  }
+  /* When no worker is free a request is decoded at once: its error is there though nobody reads mailboxes. */
+  tp_store(&hold, true, relaxed);
+  uint64_t held[2];
+  for (int i = 0; i < 2; i++) held[i] = threadpool_submit(pool, "{\"op\": \"block\"}");
+  for (int i = 0; i < 2; i++) test_wait(threadpool_status(pool, held[i]) == THREADPOOL_RUNNING);
+  for (int i = 0; i < BATCH; i++) q[i].json = "no JSON";
+  assert_int_equal(threadpool_submit_batch(pool, q, BATCH, ids), BATCH);
+  for (int i = 0; i < BATCH; i++) {
+    result_t *r = threadpool_poll_result(pool, ids[i]);
+    assert_non_null(r);
+    assert_int_equal(r->status, ERR_INVALID_JSON);
+    threadpool_result_free(r);
+  }
+  tp_store(&hold, false, release);
+  for (int i = 0; i < 2; i++)
+    threadpool_result_free(threadpool_wait_result(pool, held[i], UINT32_MAX));
+  free(ids);
+  end();
+}
+
+/* U4: a shutdown in the middle of a backlog; each request has its callback. */
+static _Atomic int finals;
+static void count_final(result_t *r, void *user_data) {
+  (void)user_data;
+  test_must(r->status == 0 || r->status == ERR_CANCELLED);
+  test_must(r->outer_id == 7);
+  if (r->flags & RESULT_FINAL) tp_add(&finals, 1, relaxed);
+  threadpool_result_free(r);
+}
+static void a_shutdown_finishes_what_was_sent(void **state) {
+  (void)state;
+  enum { N = 2000 };
+  static threadpool_request q[N];
+  static uint64_t ids[N];
+  for (int i = 0; i < N; i++)
+    q[i] = (threadpool_request){
+        .json = "{\"op\": \"sleep\", \"task_id\": 7, \"args\": {\"ms\": 60000}}",
+        .deliver = THREADPOOL_BY_CALLBACK,
+        .callback = count_final};
+  for (int round = 0; round < 20; round++) {
+    begin((threadpool_options){.workers = 2, .drain_ms = -1});
+    tp_store(&finals, 0, relaxed);
+    size_t n = threadpool_submit_batch(pool, q, N, ids);
+    assert_int_equal(n, N);
+    /* Also one that is cancelled, maybe while it is in its mailbox. */
+    int cancelled = threadpool_cancel(pool, ids[N - 1]);
+    assert_true(cancelled == 0 || cancelled == 1);
+    end();
+    assert_int_equal(tp_load(&finals, relaxed), N);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_letter_is_opened_once),
+      cmocka_unit_test(without_a_task_the_sender_reads),
+      cmocka_unit_test(a_backlog_splits_and_merges),
+      cmocka_unit_test(a_shutdown_finishes_what_was_sent),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
