@@ -91,6 +91,25 @@ static void every_letter_is_opened_once(void **state) {
   free(items);
 }
 
+/* Each letter comes when the updater that opened the last one is about to end, at one moment or another of that. Wrong
+ * (`again` not looked at, or not set): the letter stays where it is, and nobody comes. */
+static void a_letter_that_meets_a_retiring_updater_is_opened(void **state) {
+  (void)state;
+  begin((threadpool_options){.workers = 2});
+  tp_updaters *u = tp_updaters_new(pool->tasks, open_item);
+  assert_non_null(u);
+  tp_store(&opened, 0, relaxed);
+  long rounds = test_size(20000, 400000);
+  for (long i = 0; i < rounds; i++) {
+    item one = {0};
+    tp_updaters_send(u, &one.letter);
+    test_wait(tp_load(&opened, acquire) == i + 1);
+    for (long k = i % 97; k > 0; k--) tp_pause();
+  }
+  end();
+  tp_updaters_free(u);
+}
+
 /* Without a task for an updater the sender reads. */
 static void without_a_task_the_sender_reads(void **state) {
   (void)state;
@@ -196,6 +215,7 @@ static void a_shutdown_finishes_what_was_sent(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_letter_is_opened_once),
+      cmocka_unit_test(a_letter_that_meets_a_retiring_updater_is_opened),
       cmocka_unit_test(without_a_task_the_sender_reads),
       cmocka_unit_test(a_backlog_splits_and_merges),
       cmocka_unit_test(a_shutdown_finishes_what_was_sent),
