@@ -3,23 +3,32 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
 
-/* Countdown to the injected failure; 0 = off. The one mutable global of this layer: a test hook. */
-static _Atomic long fail_countdown;
+/* Countdown to the last injected failure, 0 = off, and how many fail in a row. The one mutable state of this layer: a
+ * test hook. All relaxed: nothing else is ordered by it. */
+static _Atomic long fail_countdown, fail_count;
 
 bool tp_fail_now(void) {
   long left = tp_load(&fail_countdown, relaxed);
   while (tp_unlikely(left > 0)) {
-    if (tp_cas_weak(&fail_countdown, &left, left - 1, relaxed)) return left == 1;
+    if (tp_cas_weak(&fail_countdown, &left, left - 1, relaxed))
+      return left <= tp_load(&fail_count, relaxed);
   }
   return false;
 }
 
+void tp_fail_run(long nth, long count) {
+  tp_store(&fail_countdown, 0, relaxed);
+  tp_store(&fail_count, count, relaxed);
+  tp_store(&fail_countdown, nth > 0 ? nth + count - 1 : 0, relaxed);
+}
+
 void tp_fail_at(long nth) {
-  tp_store(&fail_countdown, nth, relaxed);
+  tp_fail_run(nth, 1);
 }
 
 long tp_fail_left(void) {
@@ -36,6 +45,33 @@ void *tp_alloc(size_t size) {
 }
 
 void tp_free(void *p) {
+  free(p);
+}
+
+/* 50 us, 200 us, 0.8 ms, 3.2 ms: somebody else may free memory meanwhile. A worker is not held for longer. */
+static bool try_again(int failed) {
+  if (failed >= TP_GET_TRIES) return false;
+  nanosleep(&(struct timespec){.tv_nsec = 50000l << (2 * (failed - 1))}, NULL);
+  return true;
+}
+
+void *tp_get(size_t size) {
+  int failed = 0;
+  void *p;
+  do p = tp_fail_now() ? NULL : malloc(size ? size : 1);
+  while (tp_unlikely(!p) && try_again(++failed));
+  return p;
+}
+
+void *tp_resize(void *old, size_t size) {
+  int failed = 0;
+  void *p;
+  do p = tp_fail_now() ? NULL : realloc(old, size ? size : 1);
+  while (tp_unlikely(!p) && try_again(++failed));
+  return p;
+}
+
+void tp_put(void *p) {
   free(p);
 }
 

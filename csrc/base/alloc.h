@@ -19,13 +19,22 @@ void tp_free(void *p);
 void *tp_map(size_t size);
 void tp_unmap(void *p, size_t size);
 
+/* Memory of requests and results: as of malloc, realloc and free, so neither zeroed nor aligned to a line. Where there is
+ * none the call tries again, sleeping between, TP_GET_TRIES times in all: some 4 ms, then NULL. What was to be resized
+ * stays valid then. tp_put is free. */
+enum { TP_GET_TRIES = 5 };
+void *tp_get(size_t size);
+void *tp_resize(void *p, size_t size);
+void tp_put(void *p);
+
 /* Whether the next thing that may fail (an allocation, a thread, a file descriptor) is to fail:
- * asked by tp_alloc and tp_thread_start. */
+ * asked by tp_alloc, tp_map, each try of tp_get and tp_resize, and tp_thread_start. */
 bool tp_fail_now(void);
 
-/* For tests: let the nth attempt from now fail (1 = the next), once; 0 switches it off.
- * tp_fail_left tells how many attempts were still to come, 0 when it has fired. */
+/* For tests: let the nth attempt from now fail (1 = the next), once; 0 switches it off. tp_fail_run: and those that
+ * follow, `count` in all. tp_fail_left tells how many attempts were still to come, 0 when the last one has failed. */
 void tp_fail_at(long nth);
+void tp_fail_run(long nth, long count);
 long tp_fail_left(void);
 
 #endif

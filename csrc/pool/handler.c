@@ -1,11 +1,13 @@
 /* handler.c - what a handler calls: arguments, results, cancellation, wakers (threadpool.h, "handlers"). */
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "pool/call.h"
+#include "pool/request.h"
 
 static yyjson_val *member(const task_t *task, const char *name) {
   return name ? yyjson_obj_get(task->args, name) : NULL; /* NULL without args */
@@ -54,9 +56,9 @@ bool threadpool_arg_is(task_t *task, const char *name) {
 const char *threadpool_arg_json(task_t *task, const char *name, size_t *length) {
   yyjson_val *v = name ? member(task, name) : task->args;
   size_t n;
-  char *text = v ? yyjson_val_write(v, 0, &n) : NULL;
+  char *text = v ? yyjson_val_write_opts(v, 0, &tp_json_memory, &n, NULL) : NULL;
   if (!text) return NULL;
-  free(task->printed);
+  tp_put(task->printed);
   task->printed = text;
   if (length) *length = n;
   return text;
@@ -99,12 +101,12 @@ void threadpool_return(task_t *task, void *data, size_t size,
 
 static void free_copy(void *data, void *arg) {
   (void)arg;
-  free(data);
+  tp_put(data);
 }
 
 int threadpool_return_copy(task_t *task, const void *data, size_t size) {
   if (size >= UINT32_MAX) return ERR_INVALID_ARGUMENT;
-  char *copy = malloc(size + 1);
+  char *copy = tp_get(size + 1);
   if (!copy) return ERR_MALLOC_FAILED;
   if (size) memcpy(copy, data, size);
   copy[size] = '\0';
@@ -116,8 +118,9 @@ void threadpool_fail(task_t *task, int code, const char *format, ...) {
   result_t *r = &task->result.r;
   va_list args;
   va_start(args, format);
-  vsnprintf(r->error_msg, sizeof r->error_msg, format, args);
+  int length = vsnprintf(r->error_msg, sizeof r->error_msg, format, args);
   va_end(args);
+  tp_text_clean(r->error_msg, length >= (int)sizeof r->error_msg);
   r->status = code < 0 ? code : ERR_INVALID_ARGUMENT;
 }
 

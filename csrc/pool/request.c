@@ -1,9 +1,11 @@
 #include "pool/request.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
+#include "base/text.h"
 
 /* X(name, what is expected) */
 #define MEMBERS(X)                                                                                 \
@@ -32,31 +34,73 @@ static const char *const expectations[M_COUNT] = {
 #undef EXPECTED
 };
 
-static int wrong(int m, yyjson_val *v) {
-  return tp_say(ERR_INVALID_JSON, "member \"%s\": expected %s, got %s", names[m], expectations[m],
-                yyjson_get_type_desc(v));
+/* --- memory */
+
+static void *json_malloc(void *ctx, size_t size) {
+  (void)ctx;
+  return tp_get(size);
+}
+static void *json_realloc(void *ctx, void *p, size_t old_size, size_t size) {
+  (void)ctx;
+  (void)old_size;
+  return tp_resize(p, size);
+}
+static void json_free(void *ctx, void *p) {
+  (void)ctx;
+  tp_put(p);
+}
+const yyjson_alc tp_json_memory = {json_malloc, json_realloc, json_free, NULL};
+
+/* --- messages */
+
+enum {
+  SHOWN = 60
+}; /* bytes of a member's name or text: a message has room in a result's error_msg */
+
+typedef struct shown {
+  char text[SHOWN + 3];
+} shown;
+
+static shown quote(const char *text, size_t length) {
+  shown s = {"\""};
+  tp_text_show(s.text + 1, SHOWN, text, length);
+  memcpy(strchr(s.text, '\0'), "\"", 2);
+  return s;
 }
 
-/* Brackets outside of strings; a text that is no JSON is told by the parser. */
-static bool too_deep(const char *text, size_t length, uint32_t most) {
-  uint32_t depth = 0;
-  for (size_t i = 0; i < length; i++) {
-    switch (text[i]) {
-    case '"':
-      while (++i < length && text[i] != '"')
-        if (text[i] == '\\') i++;
-      break;
-    case '{':
-    case '[':
-      if (++depth > most) return true;
-      break;
-    case '}':
-    case ']':
-      if (depth > 0) depth--;
-      break;
-    }
+/* As it stands in the request, but for what has members. */
+static shown value_of(yyjson_val *v) {
+  shown s;
+  if (yyjson_is_str(v)) return quote(yyjson_get_str(v), yyjson_get_len(v));
+  if (yyjson_is_uint(v))
+    snprintf(s.text, sizeof s.text, "%llu", (unsigned long long)yyjson_get_uint(v));
+  else if (yyjson_is_sint(v))
+    snprintf(s.text, sizeof s.text, "%lld", (long long)yyjson_get_sint(v));
+  else if (yyjson_is_real(v))
+    snprintf(s.text, sizeof s.text, "%.15g", yyjson_get_real(v));
+  else
+    snprintf(s.text, sizeof s.text, "%s", yyjson_get_type_desc(v)); /* null, true, array, ... */
+  return s;
+}
+
+static int wrong(int m, yyjson_val *v) {
+  return tp_say(ERR_INVALID_JSON, "member \"%s\": expected %s, got %s", names[m], expectations[m],
+                value_of(v).text);
+}
+
+/* --- members */
+
+/* M_COUNT: none of that name. No two have the same length. */
+static int member_of(yyjson_val *key) {
+  int m;
+  switch (yyjson_get_len(key)) {
+#define LENGTH(name, expected)                                                                     \
+  case sizeof #name - 1: m = M_##name; break;
+    MEMBERS(LENGTH)
+#undef LENGTH
+  default: return M_COUNT;
   }
-  return false;
+  return memcmp(yyjson_get_str(key), names[m], yyjson_get_len(key)) == 0 ? m : M_COUNT;
 }
 
 static bool whole(yyjson_val *v, uint64_t most, uint64_t *out) {
@@ -67,7 +111,7 @@ static bool whole(yyjson_val *v, uint64_t most, uint64_t *out) {
 
 static bool digits(const char *text, size_t length, uint64_t *out) {
   uint64_t n = 0;
-  if (length == 0) return false;
+  if (length == 0 || (length > 1 && text[0] == '0')) return false; /* as a JSON number */
   for (size_t i = 0; i < length; i++) {
     unsigned digit = (unsigned char)text[i] - '0';
     if (digit > 9 || n > (UINT64_MAX - digit) / 10) return false;
@@ -77,11 +121,32 @@ static bool digits(const char *text, size_t length, uint64_t *out) {
   return true;
 }
 
-static int unknown_op(const tp_ops *ops, uint64_t opcode, yyjson_val *name) {
-  (void)ops;
-  if (name)
-    return tp_say(ERR_UNKNOWN_OPCODE, "unknown operation: \"%.100s\"", yyjson_get_str(name));
-  return tp_say(ERR_UNKNOWN_OPCODE, "unknown opcode: %llu", (unsigned long long)opcode);
+/* What may be meant: the name without handler_, as config files have it, in small letters and with _ for -. */
+static const tp_op *similar(const tp_ops *ops, const char *name, size_t length) {
+  char other[TP_OP_NAME_MOST];
+  static const char prefix[] = "handler_";
+  if (length >= sizeof prefix && memcmp(name, prefix, sizeof prefix - 1) == 0) {
+    name += sizeof prefix - 1;
+    length -= sizeof prefix - 1;
+  }
+  if (length > sizeof other) return NULL;
+  for (size_t i = 0; i < length; i++) {
+    char c = name[i];
+    other[i] = c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c == '-' ? '_' : c;
+  }
+  return tp_ops_by_name(ops, other, length);
+}
+
+#define KNOWN "known are those of config/config and what threadpool_register has added"
+
+static int unknown_op(const tp_ops *ops, yyjson_val *name) {
+  const char *text = yyjson_get_str(name);
+  size_t length = yyjson_get_len(name);
+  const tp_op *op = similar(ops, text, length);
+  if (op)
+    return tp_say(ERR_UNKNOWN_OPCODE, "unknown operation: %s: is \"%s\" meant?",
+                  quote(text, length).text, op->name);
+  return tp_say(ERR_UNKNOWN_OPCODE, "unknown operation: %s: " KNOWN, quote(text, length).text);
 }
 
 static int find_op(tp_request *r, const tp_ops *ops, yyjson_val *opcode, yyjson_val *name) {
@@ -91,14 +156,40 @@ static int find_op(tp_request *r, const tp_ops *ops, yyjson_val *opcode, yyjson_
       name ? tp_ops_by_name(ops, yyjson_get_str(name), yyjson_get_len(name)) : NULL;
   if (!opcode && !name)
     return tp_say(ERR_INVALID_JSON, "no operation: expected a member \"opcode\" or \"op\"");
-  if (opcode && !by_code) return unknown_op(ops, code, NULL);
-  if (name && !by_name) return unknown_op(ops, 0, name);
+  if (opcode && !by_code)
+    return tp_say(ERR_UNKNOWN_OPCODE, "unknown opcode: %llu: " KNOWN, (unsigned long long)code);
+  if (name && !by_name) return unknown_op(ops, name);
   if (by_code && by_name && by_code != by_name)
     return tp_say(ERR_INVALID_JSON, "opcode %llu is %s, but \"op\" says %s: give one of them",
                   (unsigned long long)code, by_code->name, by_name->name);
   r->op = by_code ? by_code : by_name;
   if (r->op->missing) return tp_say(ERR_UNKNOWN_OPCODE, "%s: %s", r->op->name, r->op->missing);
   return 0;
+}
+
+/* --- the text */
+
+/* Values lie one after another, those of a container behind it, and it knows its end. The parser does not recurse, so
+ * this can wait until there is something to walk along; few requests have so many values that they must be. */
+static int check_depth(yyjson_doc *doc, uint32_t most) {
+  size_t count = yyjson_doc_get_val_count(doc);
+  if (tp_likely(count <= most)) return 0;
+  yyjson_val **ends = tp_get(most * sizeof *ends);
+  if (!ends) return tp_say(ERR_MALLOC_FAILED, "out of memory for a request of %zu values", count);
+  uint32_t depth = 0;
+  int error = 0;
+  yyjson_val *v = yyjson_doc_get_root(doc);
+  for (yyjson_val *end = v + count; v < end && !error; v++) {
+    while (depth > 0 && v >= ends[depth - 1]) depth--;
+    if (!yyjson_is_ctn(v)) continue;
+    if (depth < most)
+      ends[depth++] = unsafe_yyjson_get_next(v);
+    else
+      error =
+          tp_say(ERR_INVALID_JSON, "nested too deep: expected at most %u levels (max_depth)", most);
+  }
+  tp_put(ends);
+  return error;
 }
 
 int tp_request_decode(tp_request *r, const tp_ops *ops, const tp_calls_options *limits, char *text,
@@ -108,16 +199,15 @@ int tp_request_decode(tp_request *r, const tp_ops *ops, const tp_calls_options *
     return tp_say(ERR_INVALID_JSON,
                   "the request has %zu bytes: expected at most %u (max_request_bytes)", length,
                   limits->max_request_bytes);
-  if (length > limits->max_depth && too_deep(text, length, limits->max_depth))
-    return tp_say(ERR_INVALID_JSON, "nested too deep: expected at most %u levels (max_depth)",
-                  limits->max_depth);
   yyjson_read_err error;
-  r->doc = yyjson_read_opts(text, length, YYJSON_READ_INSITU, NULL, &error);
+  r->doc = yyjson_read_opts(text, length, YYJSON_READ_INSITU, &tp_json_memory, &error);
   if (!r->doc) {
     if (error.code == YYJSON_READ_ERROR_MEMORY_ALLOCATION)
       return tp_say(ERR_MALLOC_FAILED, "out of memory for a request of %zu bytes", length);
     return tp_say(ERR_INVALID_JSON, "not JSON: %s at byte %zu", error.msg, error.pos);
   }
+  int deep = check_depth(r->doc, limits->max_depth);
+  if (deep) return deep;
   yyjson_val *root = yyjson_doc_get_root(r->doc);
   if (!yyjson_is_obj(root))
     return tp_say(ERR_INVALID_JSON, "expected an object, got %s", yyjson_get_type_desc(root));
@@ -126,13 +216,12 @@ int tp_request_decode(tp_request *r, const tp_ops *ops, const tp_calls_options *
   size_t i, n;
   yyjson_val *key, *value;
   yyjson_obj_foreach(root, i, n, key, value) {
-    int m = 0;
-    while (m < M_COUNT && !yyjson_equals_str(key, names[m])) m++;
+    int m = member_of(key);
     if (m == M_COUNT)
       return tp_say(ERR_INVALID_JSON,
-                    "unknown member \"%.100s\": expected opcode, op, args, task_id, priority, "
+                    "unknown member %s: expected opcode, op, args, task_id, priority, "
                     "timeout_ms or tag",
-                    yyjson_get_str(key));
+                    quote(yyjson_get_str(key), yyjson_get_len(key)).text);
     if (member[m]) return tp_say(ERR_INVALID_JSON, "member \"%s\" is given twice", names[m]);
     member[m] = value;
   }

@@ -1,6 +1,6 @@
 /* request.h - decodes the text of a request. Format: docs/BYTECODE.md.
  *
- * Depends on: pool/call.h, pool/ops.h, yyjson. Used by: pool/call.c.
+ * Depends on: base/, pool/call.h, pool/ops.h, yyjson. Used by: pool/call.c, pool/handler.c, ops/.
  */
 #ifndef TP_POOL_REQUEST_H
 #define TP_POOL_REQUEST_H
@@ -16,8 +16,12 @@ typedef struct tp_request {
   uint64_t timeout_ms; /* 0: none */
 } tp_request;
 
+/* For yyjson: tp_get, tp_resize, tp_put (base/alloc.h). What it has written is freed with tp_put. */
+extern const yyjson_alc tp_json_memory;
+
 /* [any] Decode `length` bytes of text, in place: there are YYJSON_PADDING_SIZE bytes more, and the text is changed.
- * 0, or a code after tp_say, which names the member and what was expected. */
+ * 0, or a code after tp_say, which names the member and what was expected: at most 255 bytes of
+ * printable UTF-8, whatever the text holds. */
 int tp_request_decode(tp_request *r, const tp_ops *ops, const tp_calls_options *limits, char *text,
                       size_t length);
 
