@@ -98,7 +98,7 @@ Q := $(if $(V),,@)
 .SUFFIXES:
 .SECONDARY:
 .PHONY: all tests fuzzers test debug stress asan ubsan tsan valgrind coverage fuzz model bench lint fmt \
-        install uninstall clean help FORCE
+        check-generated install uninstall clean help FORCE
 
 # --- build --------------------------------------------------------------------------------------
 all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool.a ## Build build/release/libthreadpool.so and .a (the default)
@@ -220,6 +220,9 @@ fmt: ## Format the C sources in place
 	@config/build/deps.sh lint
 	@config/build/c-files.sh | xargs -0 -r clang-format -i
 
+check-generated: ## Check that the tables of docs/BYTECODE.md are what the sources say
+	@config/build/generate-tables.sh --check
+
 # --- install ------------------------------------------------------------------------------------
 SO      := libthreadpool.so
 SO_FULL := $(SO).$(VERSION)
@@ -250,4 +253,4 @@ clean: ## Remove everything that was built
 	rm -rf build bench/target
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

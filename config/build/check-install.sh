@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check-install.sh - installs into a temporary prefix and uses the library from there, as others do.
 #
-# One line for each case, `ok NAME` or `FAILED NAME` after what was said. The cases: a C program and a LuaJIT one
+# One line for each case, `ok NAME` or `FAILED NAME` after what was said. The cases: programs in C and for LuaJIT
 # (csrc/test/installed), examples/handlers, and that uninstall leaves no file.
 # Depends on: common.sh; make, CC (gcc), pkg-config, luajit, coreutils.   Used by: run-tests.sh.
 set -u
@@ -12,7 +12,8 @@ cd "$(dirname "$0")/../.." || exit 1
 
 tmp=$(mktemp -d) || die "cannot make a temporary directory" "Is TMPDIR writable?"
 trap 'rm -rf "$tmp"' EXIT
-here=$PWD/csrc/test/installed
+root=$PWD
+here=$root/csrc/test/installed
 prefix=$tmp/prefix
 read -r -a compiler <<<"${CC:-gcc}"
 failed=0
@@ -71,6 +72,11 @@ lua_with_arguments() {
     prints 'ERR_*: ?*' luajit "$here/status.lua" filled.lua
 }
 
+# The document is enough to write a client from.
+client_of_the_document() {
+  prints '' luajit "$here/client.lua" "$root/docs/BYTECODE.md"
+}
+
 example_handlers() {
   make -s -C handlers CC="${CC:-gcc}" CFLAGS="-O2 -Werror" PKG_CONFIG_PATH="$PKG_CONFIG_PATH" &&
     timeout --kill-after=5 20 make -s -C handlers run PKG_CONFIG_PATH="$PKG_CONFIG_PATH" >printed &&
@@ -94,19 +100,19 @@ cp "$prefix/share/threadpool/config" "$tmp/work/config/config" ||
   die "the config file is not installed" "It belongs at share/threadpool/config."
 cp -R examples/handlers "$tmp/work/handlers"
 rm -f "$tmp/work/handlers/main" "$tmp/work/handlers/handlers.so"
-root=$PWD
 cd "$tmp/work" || exit 1
 
 # The example has a make of its own, with nothing of ours.
-outer=${MAKEFLAGS:-}
+outer=${MAKEFLAGS:-} level=${MAKELEVEL:-0}
 unset MAKEFLAGS MFLAGS MAKELEVEL
 case_of "C program" c_program
 case_of "Lua program as it stands" lua_as_it_stands
 case_of "Lua program with arguments" lua_with_arguments
+case_of "Lua client by docs/BYTECODE.md" client_of_the_document
 case_of "examples/handlers" example_handlers
 
 cd "$root" || exit 1
-export MAKEFLAGS=$outer
+export MAKEFLAGS=$outer MAKELEVEL=$level
 make_at uninstall || die "cannot uninstall from $prefix" "The messages above say why."
 case_of "uninstall" nothing_left
 [ "$failed" -eq 0 ]
