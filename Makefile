@@ -19,6 +19,7 @@ B    := build/$(MODE)
 PREFIX     ?= /usr/local
 LIBDIR     ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
+DATADIR    ?= $(PREFIX)/share
 
 # --- sources ------------------------------------------------------------------------------------
 # The layers from bottom to top; includes point downwards (config/build/check-includes.sh).
@@ -97,7 +98,7 @@ Q := $(if $(V),,@)
 .SUFFIXES:
 .SECONDARY:
 .PHONY: all tests fuzzers test debug stress asan ubsan tsan valgrind coverage fuzz model bench lint fmt \
-        install uninstall clean help FORCE
+        check-generated install uninstall clean help FORCE
 
 # --- build --------------------------------------------------------------------------------------
 all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool.a ## Build build/release/libthreadpool.so and .a (the default)
@@ -165,9 +166,10 @@ define run
 	  $(TEST_SRCS:csrc/test/%.c=build/$(1)/test/%))
 endef
 
-test: ## Install what is missing, build, and run every test suite (ONLY=name: one program, or readme)
+test: ## Install what is missing, build, and run every test suite (ONLY=name: one program, readme, install)
 	$(call run,release,--suite test $(if $(ONLY),,--specs) \
-	  $(if $(filter-out readme,$(ONLY)),,--readme build/release),all)
+	  $(if $(filter-out readme,$(ONLY)),,--readme build/release) \
+	  $(if $(filter-out install,$(ONLY)),,--install),all)
 
 debug: ## Build with -DTP_DEBUG=1 (thread roles and invariants are checked) and run the tests
 	$(call run,debug,--suite debug)
@@ -218,18 +220,22 @@ fmt: ## Format the C sources in place
 	@config/build/deps.sh lint
 	@config/build/c-files.sh | xargs -0 -r clang-format -i
 
+check-generated: ## Check that the tables of docs/BYTECODE.md are what the sources say
+	@config/build/generate-tables.sh --check
+
 # --- install ------------------------------------------------------------------------------------
 SO      := libthreadpool.so
 SO_FULL := $(SO).$(VERSION)
 
-install: ## Install the library, its headers and threadpool.pc (PREFIX=/usr/local, DESTDIR=)
+install: ## Install the library, headers, threadpool.pc and config (PREFIX=/usr/local, DESTDIR=)
 	@+$(SUBMAKE) MODE=release all
-	install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(INCLUDEDIR)"
+	install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(INCLUDEDIR)" "$(DESTDIR)$(DATADIR)/threadpool"
 	install -m 755 build/release/$(SO) "$(DESTDIR)$(LIBDIR)/$(SO_FULL)"
 	ln -sf $(SO_FULL) "$(DESTDIR)$(LIBDIR)/$(SO).$(SOVERSION)"
 	ln -sf $(SO).$(SOVERSION) "$(DESTDIR)$(LIBDIR)/$(SO)"
 	install -m 644 build/release/libthreadpool.a "$(DESTDIR)$(LIBDIR)/libthreadpool.a"
 	install -m 644 $(PUBLIC_HDRS) "$(DESTDIR)$(INCLUDEDIR)"
+	install -m 644 config/config "$(DESTDIR)$(DATADIR)/threadpool/config"
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 	  -e 's|@VERSION@|$(VERSION)|' -e 's|@REQUIRES@|$(REQUIRES)|' config/build/threadpool.pc.in \
 	  >"$(DESTDIR)$(LIBDIR)/pkgconfig/threadpool.pc"
@@ -239,11 +245,12 @@ install: ## Install the library, its headers and threadpool.pc (PREFIX=/usr/loca
 uninstall: ## Remove what install has put under PREFIX
 	rm -f "$(DESTDIR)$(LIBDIR)/$(SO)" "$(DESTDIR)$(LIBDIR)/$(SO).$(SOVERSION)" \
 	  "$(DESTDIR)$(LIBDIR)/$(SO_FULL)" "$(DESTDIR)$(LIBDIR)/libthreadpool.a" \
-	  "$(DESTDIR)$(LIBDIR)/pkgconfig/threadpool.pc" \
+	  "$(DESTDIR)$(LIBDIR)/pkgconfig/threadpool.pc" "$(DESTDIR)$(DATADIR)/threadpool/config" \
 	  $(PUBLIC_HDRS:csrc/%="$(DESTDIR)$(INCLUDEDIR)/%")
+	@rmdir "$(DESTDIR)$(DATADIR)/threadpool" 2>/dev/null || true
 
 clean: ## Remove everything that was built
 	rm -rf build bench/target
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

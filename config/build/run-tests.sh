@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # run-tests.sh - runs test programs one after another and counts what they report.
 #
-#   run-tests.sh [--suite NAME] [--stress] [--no-aslr] [--valgrind] [--specs] [--readme DIR] PROGRAM...
+#   run-tests.sh [--suite NAME] [--stress] [--no-aslr] [--valgrind] [--specs] [--readme DIR] [--install]
+#                PROGRAM...
 #
 #   --suite NAME  the name in the results file
 #   --stress      the tests' long form (TP_STRESS=1)
@@ -10,10 +11,11 @@
 #   --valgrind    under memcheck, in the tests' short form (TP_QUICK=1)
 #   --specs       spec/*_spec.lua as well, with busted
 #   --readme DIR  the example of README.md as well, with the library in DIR
+#   --install     the library as it is installed as well, used by programs of others
 #
 # Environment: TP_TEST_TIMEOUT, seconds for each program (300); TP_RESULTS, a file to which a line
 # `suite passed failed skipped` is appended. The last line is `N passed, N failed`.
-# Depends on: common.sh, check-readme.sh, coreutils.   Used by: Makefile.
+# Depends on: common.sh, check-readme.sh, check-install.sh, coreutils.   Used by: Makefile.
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
@@ -21,7 +23,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . config/build/common.sh
 
 suite="test"
-specs="" readme=""
+specs="" readme="" install=""
 wrap=()
 exclude=(--exclude-tags=stress)
 limit=${TP_TEST_TIMEOUT:-}
@@ -38,6 +40,7 @@ while [ $# -gt 0 ]; do
       ;;
     --specs) specs=1 ;;
     --readme) readme=$2 && shift ;;
+    --install) install=1 ;;
     --*) die "unknown option $1" "The head of $0 lists them." ;;
     *) break ;;
   esac
@@ -153,6 +156,14 @@ fi
 if [ -n "$readme" ]; then
   timed config/build/check-readme.sh "$readme"
   report "README.md" $((status == 0)) $((status != 0)) 0 "$(reason)"
+fi
+
+if [ -n "$install" ]; then
+  timed config/build/check-install.sh
+  read -r p f < <(awk '/^ok / { p++ } /^FAILED / { f++ } END { print p + 0, f + 0 }' "$log")
+  why=""
+  if [ "$f" -eq 0 ] && [ "$status" -ne 0 ]; then f=1 why=$(reason); fi
+  report "installed" "$p" "$f" 0 "$why"
 fi
 
 [ $((passed + failed)) -gt 0 ] || say "error: no test ran"

@@ -3,23 +3,20 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/builtin_list.h"
 
-#define NO_HTTP "HTTP is not part of this build"
+/* What `how` in the list stands for. */
+#define RUN(fn)      .handler.run = (fn)
+#define POLL(fn)     .handler.poll = (fn)
+#define BLOCKING(fn) .handler.run = (fn), .handler.blocking = true
+#define MISSING(why) .missing = (why)
+#define ROW(code, word, how, arguments, result)                                                    \
+  {.handler.name = #word, .handler.opcode = (code), how},
 
 static const struct {
   threadpool_handler handler;
   const char *missing;
-} builtin[] = {
-    {{.name = "updater", .opcode = 0}, "opcode 0 is reserved: no request can ask for it"},
-    {{.name = "http_get", .opcode = 1}, NO_HTTP},
-    {{.name = "http_post", .opcode = 2}, NO_HTTP},
-    {{.name = "write_memory", .opcode = 3, .run = tp_op_write_memory}, NULL},
-    {{.name = "read_memory", .opcode = 4, .run = tp_op_read_memory}, NULL},
-    {{.name = "file_read", .opcode = 5, .run = tp_op_file_read, .blocking = true}, NULL},
-    {{.name = "file_write", .opcode = 6, .run = tp_op_file_write, .blocking = true}, NULL},
-    {{.name = "sleep", .opcode = 7, .poll = tp_op_sleep}, NULL},
-    {{.name = "echo", .opcode = 8, .poll = tp_op_echo}, NULL},
-};
+} builtin[] = {TP_BUILTIN(ROW)};
 enum { BUILTIN_COUNT = sizeof builtin / sizeof *builtin };
 
 static int add(tp_ops *ops, int i, int64_t opcode) {
