@@ -101,8 +101,7 @@ enum { RESULT_FINAL = 1, RESULT_PARTIAL = 2 };
 typedef struct result {
   uint64_t task_id; /* what submit returned */
   int32_t status;   /* 0, or a negative code */
-  void *
-      data; /* the payload; NULL if there is none. data_size bytes, then a zero that is not counted */
+  void *data;       /* the payload, data_size bytes; NULL if there is none */
   uint32_t data_size;
   char error_msg[256]; /* if status < 0 */
   uint32_t flags;      /* RESULT_FINAL or RESULT_PARTIAL */
@@ -110,7 +109,8 @@ typedef struct result {
   uint64_t outer_id;   /* the request's own "task_id"; 0: it had none */
 } result_t;
 
-/* [a worker] Called once for each entry; the entry is the callback's, to be freed with threadpool_result_free. */
+/* [a worker; while the pool closes, or without memory for a task, who submits] Called once for each entry; the entry
+ * is the callback's, to be freed with threadpool_result_free. A crash in it is not recovered. */
 typedef void (*result_callback_fn)(result_t *result, void *user_data);
 
 /* [any] Submit a request: JSON text, copied, ending with a zero. Returns its id, below 2^53 and never used again.
@@ -235,7 +235,8 @@ THREADPOOL_API void threadpool_fail(task_t *task, int code, const char *format, 
  * ERR_CANCELLED: nobody wants it any more; ERR_MALLOC_FAILED. */
 THREADPOOL_API int threadpool_emit(task_t *task, const void *data, size_t size);
 
-/* [H] Whether it was asked to end. A long handler asks now and then, and returns. */
+/* [H] Whether it was asked to end. A long handler asks now and then, and returns; once it was told so its request ends
+ * as ERR_CANCELLED or ERR_TIMEOUT, unless it fails with another code. */
 THREADPOOL_API bool threadpool_cancelled(task_t *task);
 /* [H] Between the two, cancellation (and a timeout) is held off. They nest. */
 THREADPOOL_API void threadpool_shield(task_t *task);

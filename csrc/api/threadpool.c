@@ -33,6 +33,7 @@ static int check_options(const threadpool_options *o) {
   RANGE(park_timeout_ms, 0, INT_MAX);
   MOST(max_pending, 1u << 24);
   MOST(max_request_bytes, 1u << 30);
+  MOST(max_depth, 65536);
   MOST(window, 1u << 20);
   MOST(initial_capacity, 1u << 20);
 #undef RANGE
@@ -84,6 +85,7 @@ static int add_configured(threadpool_t *pool, const tp_config_handler *h, const 
   tp_ops *ops = tp_calls_ops(pool->requests);
   void *found = tp_plugins_find(pool->plugins, h->name);
   if (!found && tp_builtin_number(ops, h->name, h->opcode) == 0) return 0;
+  if (!found) found = tp_program_find(h->name); /* last: the C library has a sleep() of its own */
   if (!found)
     return tp_say(
         ERR_INVALID_ARGUMENT,
@@ -152,8 +154,10 @@ threadpool_t *threadpool_create(const char *config_path) {
   return pool;
 }
 
-/* Seq-cst against threadpool_shutdown: either we see closing, or it sees our call and waits for its end. */
+/* Seq-cst against threadpool_shutdown: either we see closing, or it sees our call and waits for its end. The first
+ * look lets the count fall to 0 however often a closed pool is called. */
 bool tp_enter(threadpool_t *pool) {
+  if (tp_unlikely(tp_load(&pool->closing, relaxed))) return false;
   tp_add(&pool->calls, 1, seq_cst);
   if (tp_likely(!tp_load(&pool->closing, seq_cst))) return true;
   tp_sub(&pool->calls, 1, release);
@@ -182,8 +186,13 @@ int threadpool_shutdown(threadpool_t *pool) {
   tp_leave(pool);
   if (second) return ERR_INVALID_ARGUMENT;
   const struct timespec moment = {0, 200000};
-  while (tp_load(&pool->calls, seq_cst) > 0) nanosleep(&moment, NULL);
-  tp_tasks_drain(pool->tasks, tp_now_ns() + (uint64_t)pool->drain_ms * TP_NS_PER_MS);
+  uint64_t deadline_ns = tp_now_ns() + (uint64_t)pool->drain_ms * TP_NS_PER_MS;
+  tp_tasks_drain(pool->tasks, deadline_ns); /* first: who waits for a result is one of the calls */
+  while (tp_load(&pool->calls, seq_cst) > 0) {
+    nanosleep(&moment, NULL);
+    tp_tasks_drain(pool->tasks, deadline_ns); /* what a call in the main seat has begun since */
+  }
+  tp_tasks_drain(pool->tasks, deadline_ns);
   destroy(pool);
   return 0;
 }

@@ -64,16 +64,18 @@ static void give_record(task_t *call) {
 }
 
 static void release_data(tp_entry *e) {
-  if (e->release) e->release(e->r.data, e->release_arg);
-  e->release = NULL;
+  void (*release)(void *, void *) = e->release;
+  void *data = e->r.data;
+  e->release = NULL; /* first: it is the program's code, and may crash */
   e->r.data = NULL;
   e->r.data_size = 0;
+  if (release) release(data, e->release_arg);
 }
 
 static void free_partials(task_t *call) {
   for (tp_entry *e = call->first, *next; e; e = next) {
     next = e->next;
-    free(e);
+    tp_put(e);
   }
   call->first = call->last = NULL;
   call->waiting = 0;
@@ -81,11 +83,11 @@ static void free_partials(task_t *call) {
 
 int tp_call_pin(task_t *call, const char *name, size_t length, uint32_t access,
                 tp_symbol_pin_t *out) {
-  tp_pin *p = tp_fail_now() ? NULL : malloc(sizeof *p);
+  tp_pin *p = tp_get(sizeof *p);
   if (!p) return tp_say(ERR_MALLOC_FAILED, "out of memory");
   int error = tp_symbol_pin(call->calls->symbols, name, length, access, &p->pin);
   if (error) {
-    free(p);
+    tp_put(p);
     return error;
   }
   p->next = call->pins;
@@ -98,7 +100,7 @@ static void unpin(task_t *call) {
   for (tp_pin *p = call->pins, *next; p; p = next) {
     next = p->next;
     tp_symbol_unpin(&p->pin);
-    free(p);
+    tp_put(p);
   }
   call->pins = NULL;
 }
@@ -106,7 +108,7 @@ static void unpin(task_t *call) {
 /* What only the handler needs. */
 static void free_request(task_t *call) {
   yyjson_doc_free(call->doc);
-  free(call->printed);
+  tp_put(call->printed);
   call->doc = NULL;
   call->args = NULL;
   call->printed = NULL;
@@ -166,7 +168,7 @@ static void free_slab(tp_calls *cs) {
 static void free_completions(tp_entry *e) {
   for (tp_entry *next; e; e = next) {
     next = e->next;
-    if (!e->final) free(e);
+    if (!e->final) tp_put(e);
   }
 }
 
@@ -184,7 +186,7 @@ void tp_calls_free(tp_calls *cs) {
     } else if (call->stage == TP_CALL_DONE) {
       free_partials(call);
       release_data(&call->result);
-      free(call->text);
+      tp_put(call->text);
       call->text = NULL;
     }
     tp_lock_release(&call->lock);
@@ -255,7 +257,8 @@ static void finish(task_t *call) {
   tp_task *task = call->task;
   call->task = NULL;
   call->stage = TP_CALL_DONE;
-  bool discard = call->detached;
+  /* Partial entries among the completions still point to the record: then the final one follows them. */
+  bool discard = call->detached && !(call->deliver == THREADPOOL_BY_QUEUE && call->waiting > 0);
   if (discard || call->deliver == THREADPOOL_BY_CALLBACK) hand_over(call);
   int deliver = call->deliver;
   tp_calls *cs = call->calls;
@@ -302,16 +305,24 @@ static tp_poll run_call(tp_task *t, void *arg) {
   return TP_READY;
 }
 
+/* One that is refused, but whose callback is to be called by a worker. */
+static tp_poll run_nothing(tp_task *t, void *arg) {
+  (void)t, (void)arg;
+  return TP_READY;
+}
+
 static void end_call(tp_task *t) {
   task_t *call = t->arg;
   int code = tp_task_code(t);
+  if (!code && call->told && call->result.r.status == 0) code = ERR_CANCELLED;
   tp_clock_stop(&call->nap);
   bool late = call->limited && tp_clock_stop(&call->deadline);
-  if (code == ERR_CANCELLED && late) code = ERR_TIMEOUT;
+  if (late && (code == ERR_CANCELLED || (!code && call->result.r.status == ERR_CANCELLED)))
+    code = ERR_TIMEOUT;
   if (call->refused) code = call->refused;
   if (code) {
     call->result.r.status = code;
-    call->result.r.error_msg[0] = '\0';
+    if (!call->refused) call->result.r.error_msg[0] = '\0';
   }
   finish(call);
 }
@@ -319,18 +330,40 @@ static void end_call(tp_task *t) {
 /* --- submission */
 
 static void *copy_text(const char *text, size_t length) {
-  char *copy = tp_fail_now() ? NULL : malloc(length + YYJSON_PADDING_SIZE);
+  char *copy = tp_get(length + YYJSON_PADDING_SIZE);
   if (!copy) return NULL;
   memcpy(copy, text, length);
   memset(copy + length, 0, YYJSON_PADDING_SIZE);
   return copy;
 }
 
-/* Without a task: it ends here. */
-static void finish_with(task_t *call, int code, const char *message) {
+static void note(task_t *call, int code, const char *message) {
   call->result.r.status = code;
   snprintf(call->result.r.error_msg, sizeof call->result.r.error_msg, "%s", message);
-  finish(call);
+}
+
+/* A request that cannot be carried out. Callbacks are called by workers, not by the submitter: it may hold locks of
+ * its own, and is in a call of the pool. Without a task for that (memory, or the pool closes) it is called here. */
+static void refuse(task_t *call, int code, const char *message) {
+  note(call, code, message);
+  tp_task *t = NULL;
+  if (call->deliver == THREADPOOL_BY_CALLBACK) {
+    tp_spawn_spec spec = {.poll = run_nothing, .arg = call, .end = end_call, .priority = TP_NORMAL};
+    int error;
+    t = tp_task_new(call->calls->tasks, &spec, &error);
+  }
+  if (!t) {
+    finish(call);
+    return;
+  }
+  call->refused = code;
+  tp_task_ref(t);
+  tp_lock_acquire(&call->lock);
+  call->task = t;
+  call->stage = TP_CALL_LIVE;
+  tp_lock_release(&call->lock);
+  tp_task_wake(t);
+  tp_task_unref(t);
 }
 
 static int start(task_t *call, const tp_request *r) {
@@ -392,7 +425,7 @@ static void open_call(tp_letter *letter) {
   call->args = r.args;
   call->result.r.outer_id = r.outer_id;
   if (!error) error = start(call, &r);
-  if (error) finish_with(call, error, tp_said());
+  if (error) refuse(call, error, tp_said());
 }
 
 static int check(const threadpool_request *q) {
@@ -415,14 +448,14 @@ static task_t *accept(tp_calls *cs, const threadpool_request *q, uint64_t begin_
   char *copy = fits ? copy_text(text ? text : "", length) : NULL;
   task_t *call = copy || !fits ? take_record(cs) : NULL;
   if (!call) {
-    free(copy);
+    tp_put(copy);
     tp_say(ERR_MALLOC_FAILED, "out of memory for a request of %zu bytes", length);
     return NULL;
   }
   tp_lock_acquire(&call->lock); /* V1: a look-up by an old id may be at it */
   call->stage = TP_CALL_SENT;
   call->deliver = (uint8_t)q->deliver;
-  call->detached = call->limited = call->emit_waits = call->unwanted = false;
+  call->detached = call->limited = call->emit_waits = call->unwanted = call->told = false;
   call->has_json = q->json;
   call->letter.next = NULL;
   call->waiting = 0;
@@ -517,12 +550,11 @@ static task_t *find(tp_calls *cs, uint64_t id) {
 /* An entry of no call. */
 result_t *tp_call_error(uint64_t id, int code, const char *message) {
   static tp_entry no_memory = {
-      .r = {.status = ERR_MALLOC_FAILED, .error_msg = "out of memory", .flags = RESULT_FINAL}};
-  tp_entry *e = tp_fail_now() ? NULL : calloc(1, sizeof *e);
-  if (!e) {
-    no_memory.final = true; /* never freed: it has no call */
-    return &no_memory.r;
-  }
+      .r = {.status = ERR_MALLOC_FAILED, .error_msg = "out of memory", .flags = RESULT_FINAL},
+      .final = true}; /* never freed: it has no call */
+  tp_entry *e = tp_get(sizeof *e);
+  if (!e) return &no_memory.r;
+  *e = (tp_entry){0};
   e->r.task_id = id;
   e->r.status = code;
   e->r.flags = RESULT_FINAL;
@@ -599,13 +631,13 @@ void threadpool_result_free(result_t *result) {
   tp_entry *e = (tp_entry *)result;
   if (!e) return;
   if (!e->final) {
-    free(e);
+    tp_put(e);
     return;
   }
   task_t *call = e->call;
   if (!call) return; /* the one entry that is nobody's */
   release_data(e);
-  free(call->text);
+  tp_put(call->text);
   call->text = NULL;
   tp_calls *cs = call->calls;
   tp_lock_acquire(&call->lock);
@@ -618,6 +650,7 @@ void threadpool_result_free(result_t *result) {
 
 size_t tp_call_completions(tp_calls *cs, result_t **out, size_t n) {
   size_t got = 0;
+  tp_entry *unwanted = NULL; /* freed without the lock: that calls the program's code */
   tp_lock_acquire(&cs->drain_lock);
   int fd = tp_load(&cs->event_fd, seq_cst);
   uint64_t count;
@@ -647,15 +680,23 @@ size_t tp_call_completions(tp_calls *cs, result_t **out, size_t n) {
       tell_emitter(call);
     }
     tp_lock_release(&call->lock);
-    if (detached)
-      threadpool_result_free(&e->r);
-    else
+    if (detached) {
+      e->next = unwanted;
+      unwanted = e;
+    } else {
       out[got++] = &e->r;
+    }
   }
+  /* What is left: of `ready`, or pushed before the read above, which took back what it had written. */
   const uint64_t one = 1;
-  if (fd >= 0 && cs->ready && write(fd, &one, sizeof one) < 0) { /* it is readable anyway */
+  if (fd >= 0 && (cs->ready || tp_load(&cs->completions, seq_cst)) &&
+      write(fd, &one, sizeof one) < 0) { /* it is readable anyway */
   }
   tp_lock_release(&cs->drain_lock);
+  for (tp_entry *next; unwanted; unwanted = next) {
+    next = unwanted->next;
+    threadpool_result_free(&unwanted->r);
+  }
   return got;
 }
 
@@ -683,11 +724,14 @@ int tp_call_cancel(tp_calls *cs, uint64_t id) {
   tp_task *t = call->task ? tp_task_ref(call->task) : NULL;
   bool sent = call->stage == TP_CALL_SENT;
   call->unwanted = sent;
-  if (call->room) tell_emitter(call);
   tp_lock_release(&call->lock);
   if (!t) return sent;
   bool asked = tp_task_cancel(t);
   tp_task_unref(t);
+  if ((call = find(cs, id))) { /* after that: who waits for room looks whether it is to end */
+    if (call->room) tell_emitter(call);
+    tp_lock_release(&call->lock);
+  }
   return asked;
 }
 
@@ -735,12 +779,18 @@ void tp_call_return(task_t *call, void *data, size_t size, void (*release)(void 
   e->release_arg = arg;
 }
 
+bool tp_call_cancelled(task_t *call) {
+  bool cancelled = tp_task_cancelled(call->task);
+  if (cancelled) call->told = true;
+  return cancelled;
+}
+
 /* A plain handler waits for room, without its seat. It looks now and then whether it is to end. */
 static int wait_for_room(task_t *call) {
   int error = tp_self() ? tp_worker_leave() : 0;
   for (;;) {
     if (error) return error;
-    if (tp_task_cancelled(call->task)) return ERR_CANCELLED;
+    if (tp_call_cancelled(call)) return ERR_CANCELLED;
     tp_latch latch = TP_UNSET;
     tp_lock_acquire(&call->lock);
     bool room = call->waiting < call->calls->limits.window || call->detached;
@@ -760,7 +810,7 @@ int tp_call_emit(task_t *call, const void *data, size_t size) {
   if (size > UINT32_MAX) return ERR_INVALID_ARGUMENT;
   bool by_callback = call->deliver == THREADPOOL_BY_CALLBACK;
   for (;;) {
-    if (tp_task_cancelled(call->task)) return ERR_CANCELLED;
+    if (tp_call_cancelled(call)) return ERR_CANCELLED;
     tp_lock_acquire(&call->lock);
     bool detached = call->detached,
          full = !by_callback && call->waiting >= call->calls->limits.window;
@@ -772,7 +822,7 @@ int tp_call_emit(task_t *call, const void *data, size_t size) {
     int error = wait_for_room(call);
     if (error) return error;
   }
-  tp_entry *e = tp_fail_now() ? NULL : malloc(sizeof *e + size + 1);
+  tp_entry *e = tp_get(sizeof *e + size + 1);
   if (!e) return ERR_MALLOC_FAILED;
   *e = (tp_entry){.call = call};
   char *copy = (char *)(e + 1);

@@ -61,6 +61,7 @@ struct threadpool_task {
   bool limited;      /* it has a deadline */
   bool has_json;     /* constant: `text` is that, and not a payload */
   bool unwanted;     /* V1: cancelled while SENT */
+  bool told;         /* [runner] the handler has seen that it is to end */
   bool emit_waits;   /* V1: a poll handler is to be woken when there is room */
   uint32_t waiting;  /* V1: partial entries that were not fetched yet */
   int refused;       /* [runner] why it could not be started */
@@ -117,6 +118,7 @@ int tp_call_detach(tp_calls *cs, uint64_t id);
 int tp_call_status(tp_calls *cs, uint64_t id);
 
 /* [H] For handler.c. */
+bool tp_call_cancelled(task_t *call);
 int tp_call_emit(task_t *call, const void *data, size_t size);
 void tp_call_return(task_t *call, void *data, size_t size, void (*release)(void *, void *),
                     void *arg);

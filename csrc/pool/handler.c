@@ -129,7 +129,7 @@ int threadpool_emit(task_t *task, const void *data, size_t size) {
 }
 
 bool threadpool_cancelled(task_t *task) {
-  return tp_task_cancelled(task->task);
+  return tp_call_cancelled(task);
 }
 void threadpool_shield(task_t *task) {
   tp_task_shield(task->task);

@@ -34,6 +34,10 @@ void *tp_plugins_find(const tp_plugins *p, const char *name) {
     void *found = dlsym(p->opened[i], name);
     if (found) return found;
   }
+  return NULL;
+}
+
+void *tp_program_find(const char *name) {
   return dlsym(RTLD_DEFAULT, name);
 }
 

@@ -1,11 +1,12 @@
 /* plugin.h - finds handler functions by name: in shared objects that the config names, and in the program itself.
  *
- *   P1  Plug-ins are asked in the order in which they were opened, then the program and what it is linked with.
+ *   P1  Plug-ins are asked in the order in which they were opened. The program, and what it is linked with, is asked
+ *       by itself (tp_program_find): names that are built in come between the two.
  *   P2  A plug-in's names are its own (RTLD_LOCAL): two may define the same one, the first is found.
  *   P3  Everything a plug-in needs is there when it is opened (RTLD_NOW), not missing at the first request.
  *   P4  What was found is valid until tp_plugins_close: call that when no task can run any more.
  *
- * A program shows its own functions to P1 only if it was linked with -rdynamic, and they are not static.
+ * A program shows its own functions only if it was linked with -rdynamic, and they are not static.
  * Depends on: base/. [any] thread; one tp_plugins belongs to one thread at a time, _find may be called by many.
  */
 #ifndef TP_POOL_PLUGIN_H
@@ -23,8 +24,10 @@ typedef struct tp_plugins {
  * where it looks for libraries. 0; ERR_IO: it cannot be loaded; ERR_MALLOC_FAILED. */
 int tp_plugins_open(tp_plugins *p, const char *path, const char *file, int line);
 
-/* The function, to be cast to its type; NULL: nobody has one of this name. */
+/* The function, to be cast to its type; NULL: no plug-in has one of this name. */
 void *tp_plugins_find(const tp_plugins *p, const char *name);
+/* The same in the program. */
+void *tp_program_find(const char *name);
 
 /* All zero, and twice are allowed. Last opened, first closed. */
 void tp_plugins_close(tp_plugins *p);

@@ -215,6 +215,10 @@ int tp_request_decode(tp_request *r, const tp_ops *ops, const tp_calls_options *
   yyjson_val *member[M_COUNT] = {NULL};
   size_t i, n;
   yyjson_val *key, *value;
+  yyjson_val *v = yyjson_obj_get(root, "task_id"); /* first: errors carry it too */
+  if (v && !whole(v, UINT64_MAX, &r->outer_id) &&
+      !(yyjson_is_str(v) && digits(yyjson_get_str(v), yyjson_get_len(v), &r->outer_id)))
+    return wrong(M_task_id, v);
   yyjson_obj_foreach(root, i, n, key, value) {
     int m = member_of(key);
     if (m == M_COUNT)
@@ -225,10 +229,6 @@ int tp_request_decode(tp_request *r, const tp_ops *ops, const tp_calls_options *
     if (member[m]) return tp_say(ERR_INVALID_JSON, "member \"%s\" is given twice", names[m]);
     member[m] = value;
   }
-  yyjson_val *v = member[M_task_id]; /* first: errors carry it too */
-  if (v && !whole(v, UINT64_MAX, &r->outer_id) &&
-      !(yyjson_is_str(v) && digits(yyjson_get_str(v), yyjson_get_len(v), &r->outer_id)))
-    return wrong(M_task_id, v);
   uint64_t code;
   if ((v = member[M_opcode]) && !whole(v, TP_OPCODE_MOST, &code)) return wrong(M_opcode, v);
   if ((v = member[M_op]) && !yyjson_is_str(v)) return wrong(M_op, v);

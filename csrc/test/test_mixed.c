@@ -8,6 +8,7 @@
  * entry (`outer`, `id`), or memory that grows with the number of requests. */
 #include "test/help.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -535,10 +536,142 @@ static void a_shutdown_ends_everything_in_the_middle(void **state) {
   }
 }
 
+/* --- found in passing */
+
+static uint64_t submit_to_queue(const char *json) {
+  threadpool_request q = {.json = json, .deliver = THREADPOOL_BY_QUEUE};
+  uint64_t id;
+  assert_int_equal(threadpool_submit_batch(pool, &q, 1, &id), 1);
+  return id;
+}
+
+/* C comes between two calls, the second of which takes B and no more. Wrong: C is there, and nobody is told. */
+static void the_event_stays_while_there_are_completions(void **state) {
+  (void)state;
+  open_pool((threadpool_options){.workers = 1});
+  int fd = threadpool_event_fd(pool);
+  const char *json = "{\"op\": \"echo\"}";
+  submit_to_queue(json);
+  submit_to_queue(json);
+  for (int i = 0; i < 3; i++) {
+    a_fresh_request_works(); /* the only worker has done what came before */
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 0), 1);
+    result_t *r;
+    assert_int_equal(threadpool_completions(pool, &r, 1), 1);
+    threadpool_result_free(r);
+    if (i == 0) submit_to_queue(json);
+  }
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
+static _Atomic bool may_emit;
+static _Atomic uint64_t inner;
+static void emit_late(task_t *task) {
+  test_wait(tp_load(&may_emit, acquire));
+  threadpool_emit(task, "x", 1);
+}
+static void submit_inner(task_t *task) { /* by the worker, from what it has freed last */
+  inner = threadpool_submit(threadpool_pool(task), "{\"op\": \"late\"}");
+}
+
+/* Wrong: entries of a detached request count in the window of whoever has its record now, who waits for ever. */
+static void a_detached_stream_leaves_its_record_in_order(void **state) {
+  (void)state;
+  open_pool((threadpool_options){.workers = 1, .window = WINDOW});
+  const threadpool_handler h[] = {{.name = "late", .opcode = -1, .run = emit_late},
+                                  {.name = "inner", .opcode = -1, .run = submit_inner}};
+  for (int i = 0; i < 2; i++) assert_int_equal(threadpool_register(pool, &h[i]), 0);
+  may_emit = false;
+  uint64_t id = submit_to_queue("{\"op\": \"echo\", \"args\": {\"parts\": "
+                                "[\"0\", \"1\", \"2\", \"3\", \"4\", \"5\"]}}");
+  a_fresh_request_works(); /* it waits at the full window */
+  assert_int_equal(threadpool_detach(pool, id), 0);
+  a_fresh_request_works();
+  uint64_t outer = threadpool_submit(pool, "{\"op\": \"inner\"}");
+  threadpool_result_free(threadpool_wait_result(pool, outer, UINT32_MAX));
+  result_t *r[8];
+  assert_int_equal(threadpool_completions(pool, r, 8), 0);
+  tp_store(&may_emit, true, release); /* pairs with emit_late */
+  for (uint32_t flags = 0; flags != RESULT_FINAL;) {
+    result_t *entry = threadpool_wait_result(pool, inner, UINT32_MAX);
+    flags = entry->flags;
+    assert_int_equal(entry->status, 0);
+    threadpool_result_free(entry);
+  }
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
+static void *wait_for_its_end(void *arg) {
+  uint64_t id = *(uint64_t *)arg;
+  result_t *r = threadpool_wait_result(pool, id, UINT32_MAX);
+  /* It was told of the end, or had not begun to wait. */
+  test_must(r && (r->status == ERR_CANCELLED || r->status == ERR_SHUTDOWN));
+  threadpool_result_free(r);
+  return NULL;
+}
+
+/* Wrong: the shutdown waits for who waits, and so for the hour to pass. */
+static void a_shutdown_does_not_wait_for_who_waits(void **state) {
+  (void)state;
+  open_pool((threadpool_options){.workers = 1, .drain_ms = -1});
+  uint64_t id = threadpool_submit(pool, "{\"op\": \"sleep\", \"args\": {\"ms\": 3600000}}");
+  assert_int_equal(pthread_create(&threads[0], NULL, wait_for_its_end, &id), 0);
+  test_wait(tp_load(&pool->calls, relaxed) == 1);
+  assert_int_equal(threadpool_shutdown(pool), 0);
+  pthread_join(threads[0], NULL);
+}
+
+static pthread_t caller;
+static _Atomic bool was_called;
+static void note_caller(result_t *r, void *user_data) {
+  (void)user_data;
+  caller = pthread_self();
+  threadpool_result_free(r);
+  tp_store(&was_called, true, release);
+}
+/* Wrong: it is called inside the submit, with whatever locks the program holds there. */
+static void the_callback_of_a_bad_request_is_called_by_a_worker(void **state) {
+  (void)state;
+  open_pool((threadpool_options){.workers = 1});
+  was_called = false;
+  assert_true(threadpool_submit_with_callback(pool, "no JSON", note_caller, NULL) > 0);
+  test_wait(tp_load(&was_called, acquire));
+  assert_false(pthread_equal(caller, pthread_self()));
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
+static void end_when_asked(task_t *task) {
+  test_wait(threadpool_cancelled(task));
+}
+/* Wrong: what ended because it was asked to looks like a success. */
+static void who_ends_when_asked_was_cancelled(void **state) {
+  (void)state;
+  open_pool((threadpool_options){.workers = 1});
+  const threadpool_handler h = {.name = "asked", .opcode = -1, .run = end_when_asked};
+  assert_int_equal(threadpool_register(pool, &h), 0);
+  const char *json[] = {"{\"op\": \"asked\", \"timeout_ms\": 5}", "{\"op\": \"asked\"}"};
+  const int status[] = {ERR_TIMEOUT, ERR_CANCELLED};
+  for (int i = 0; i < 2; i++) {
+    uint64_t id = threadpool_submit(pool, json[i]);
+    if (i) test_wait(threadpool_status(pool, id) == THREADPOOL_RUNNING);
+    if (i) assert_int_equal(threadpool_cancel(pool, id), 1);
+    result_t *r = threadpool_wait_result(pool, id, UINT32_MAX);
+    assert_int_equal(r->status, status[i]);
+    threadpool_result_free(r);
+  }
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_request_has_one_final_result),
       cmocka_unit_test(a_shutdown_ends_everything_in_the_middle),
+      cmocka_unit_test(the_event_stays_while_there_are_completions),
+      cmocka_unit_test(a_detached_stream_leaves_its_record_in_order),
+      cmocka_unit_test(a_shutdown_does_not_wait_for_who_waits),
+      cmocka_unit_test(the_callback_of_a_bad_request_is_called_by_a_worker),
+      cmocka_unit_test(who_ends_when_asked_was_cancelled),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
