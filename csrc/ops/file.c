@@ -34,7 +34,7 @@ typedef struct shown {
   char text[SHOWN];
 } shown;
 static shown show(const char *path) {
-  shown s;
+  shown s = {""};
   tp_text_show(s.text, sizeof s.text, path, strlen(path));
   return s;
 }

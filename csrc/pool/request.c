@@ -70,7 +70,7 @@ static shown quote(const char *text, size_t length) {
 
 /* As it stands in the request, but for what has members. */
 static shown value_of(yyjson_val *v) {
-  shown s;
+  shown s = {""};
   if (yyjson_is_str(v)) return quote(yyjson_get_str(v), yyjson_get_len(v));
   if (yyjson_is_uint(v))
     snprintf(s.text, sizeof s.text, "%llu", (unsigned long long)yyjson_get_uint(v));
@@ -174,7 +174,7 @@ static int find_op(tp_request *r, const tp_ops *ops, yyjson_val *opcode, yyjson_
 static int check_depth(yyjson_doc *doc, uint32_t most) {
   size_t count = yyjson_doc_get_val_count(doc);
   if (tp_likely(count <= most)) return 0;
-  yyjson_val **ends = tp_get(most * sizeof *ends);
+  yyjson_val **ends = tp_get(most * sizeof(void *));
   if (!ends) return tp_say(ERR_MALLOC_FAILED, "out of memory for a request of %zu values", count);
   uint32_t depth = 0;
   int error = 0;
