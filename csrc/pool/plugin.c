@@ -2,6 +2,9 @@
 #include "pool/plugin.h"
 
 #include <dlfcn.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -29,10 +32,18 @@ int tp_plugins_open(tp_plugins *p, const char *path, const char *file, int line)
   return 0;
 }
 
+/* dlsym also looks into what the object needs: there is a sleep() in the C library. */
+static bool is_its_own(void *object, void *found) {
+  struct link_map *map;
+  Dl_info info;
+  return dlinfo(object, RTLD_DI_LINKMAP, (void *)&map) == 0 && dladdr(found, &info) != 0 &&
+         (uintptr_t)info.dli_fbase == map->l_addr;
+}
+
 void *tp_plugins_find(const tp_plugins *p, const char *name) {
   for (size_t i = 0; i < p->count; i++) {
     void *found = dlsym(p->opened[i], name);
-    if (found) return found;
+    if (found && is_its_own(p->opened[i], found)) return found;
   }
   return NULL;
 }
