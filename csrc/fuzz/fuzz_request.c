@@ -26,8 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size) memcpy(text, data, size);
   memset(text + size, 0, YYJSON_PADDING_SIZE);
   tp_request r;
+  tp_arena arena = {.used = 0};
   tp_say(0, "%s", "");
-  int code = tp_request_decode(&r, ops, &limits, text, size);
+  int code = tp_request_decode(&r, ops, &limits, &arena, text, size);
   if (code) {
     const char *said = tp_said();
     size_t length = strlen(said);
@@ -44,10 +45,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     must(r.priority >= THREADPOOL_HIGH && r.priority <= THREADPOOL_LOW);
     must(r.timeout_ms <= UINT32_MAX);
     size_t length; /* what was read can be written */
-    char *printed =
-        yyjson_val_write_opts(yyjson_doc_get_root(r.doc), 0, &tp_json_memory, &length, NULL);
+    const yyjson_alc memory = tp_json_memory(&arena);
+    char *printed = yyjson_val_write_opts(yyjson_doc_get_root(r.doc), 0, &memory, &length, NULL);
     must(printed && length > 0);
-    free(printed);
+    tp_arena_put(&arena, printed);
   }
   yyjson_doc_free(r.doc);
   free(text);

@@ -4,15 +4,14 @@
 #include "pool/call.h"
 #include "pool/request.h"
 
-static void give_back(void *data, void *arg) {
-  (void)arg;
-  tp_put(data);
+static void give_back(void *data, void *arena) {
+  tp_arena_put(arena, data);
 }
 
 /* yyjson asks for six times a string's length, as if each character were to be escaped. */
-static char *shrunk(char *text, size_t length) {
+static char *shrunk(tp_arena *arena, char *text, size_t length) {
   enum { WORTH_IT = 1 << 16 };
-  char *smaller = length < WORTH_IT ? NULL : tp_resize(text, length + 1);
+  char *smaller = length < WORTH_IT ? NULL : tp_arena_resize(arena, text, length + 1, length + 1);
   return smaller ? smaller : text;
 }
 
@@ -46,12 +45,12 @@ int tp_op_echo(task_t *task, void **state) {
     return THREADPOOL_READY;
   }
   size_t length = 0;
-  char *text =
-      task->args ? yyjson_val_write_opts(task->args, 0, &tp_json_memory, &length, NULL) : NULL;
+  const yyjson_alc memory = tp_json_memory(&task->arena);
+  char *text = task->args ? yyjson_val_write_opts(task->args, 0, &memory, &length, NULL) : NULL;
   if (task->args && !text)
     threadpool_fail(task, ERR_MALLOC_FAILED, "echo: out of memory");
   else if (text)
-    threadpool_return(task, shrunk(text, length), length, give_back, NULL);
+    threadpool_return(task, shrunk(&task->arena, text, length), length, give_back, &task->arena);
   return THREADPOOL_READY;
 }
 

@@ -108,7 +108,7 @@ static void unpin(task_t *call) {
 /* What only the handler needs. */
 static void free_request(task_t *call) {
   yyjson_doc_free(call->doc);
-  tp_put(call->printed);
+  tp_arena_put(&call->arena, call->printed);
   call->doc = NULL;
   call->args = NULL;
   call->printed = NULL;
@@ -186,7 +186,7 @@ void tp_calls_free(tp_calls *cs) {
     } else if (call->stage == TP_CALL_DONE) {
       free_partials(call);
       release_data(&call->result);
-      tp_put(call->text);
+      tp_arena_put(&call->arena, call->text);
       call->text = NULL;
     }
     tp_lock_release(&call->lock);
@@ -329,8 +329,8 @@ static void end_call(tp_task *t) {
 
 /* --- submission */
 
-static void *copy_text(const char *text, size_t length) {
-  char *copy = tp_get(length + YYJSON_PADDING_SIZE);
+static char *copy_text(tp_arena *arena, const char *text, size_t length) {
+  char *copy = tp_arena_get(arena, length + YYJSON_PADDING_SIZE);
   if (!copy) return NULL;
   memcpy(copy, text, length);
   memset(copy + length, 0, YYJSON_PADDING_SIZE);
@@ -408,7 +408,7 @@ static int decode(task_t *call, tp_request *r) {
                   "the request has %zu bytes: expected at most %u (max_request_bytes)",
                   call->text_size, cs->limits.max_request_bytes);
   if (call->has_json)
-    return tp_request_decode(r, cs->ops, &cs->limits, call->text, call->text_size);
+    return tp_request_decode(r, cs->ops, &cs->limits, &call->arena, call->text, call->text_size);
   r->op = tp_ops_by_code(cs->ops, call->opcode);
   if (!r->op) return tp_say(ERR_UNKNOWN_OPCODE, "unknown opcode: %u", call->opcode);
   return r->op->missing ? tp_say(ERR_UNKNOWN_OPCODE, "opcode %u: %s", call->opcode, r->op->missing)
@@ -445,10 +445,17 @@ static task_t *accept(tp_calls *cs, const threadpool_request *q, uint64_t begin_
   const char *text = q->json ? q->json : q->payload;
   size_t length = q->json ? (q->length ? q->length : strlen(q->json)) : q->size;
   bool fits = length <= cs->limits.max_request_bytes;
-  char *copy = fits ? copy_text(text ? text : "", length) : NULL;
-  task_t *call = copy || !fits ? take_record(cs) : NULL;
+  task_t *call = take_record(cs);
+  char *copy = NULL;
+  if (call) call->arena.used = 0;
+  if (call && fits && !(copy = copy_text(&call->arena, text ? text : "", length))) {
+    tp_lock_acquire(&call->lock);
+    call->calls = cs;
+    give_record(call);
+    tp_lock_release(&call->lock);
+    call = NULL;
+  }
   if (!call) {
-    tp_put(copy);
     tp_say(ERR_MALLOC_FAILED, "out of memory for a request of %zu bytes", length);
     return NULL;
   }
@@ -479,9 +486,18 @@ static task_t *accept(tp_calls *cs, const threadpool_request *q, uint64_t begin_
   call->args = NULL;
   call->printed = NULL;
   call->deadline = call->nap = (tp_alarm_clock){0};
-  call->result = (tp_entry){.call = call, .final = true};
-  call->result.r.task_id = tp_load(&call->record.id, relaxed); /* constant while it lives */
-  call->result.r.flags = RESULT_FINAL;
+  tp_entry *e = &call->result; /* its parts one by one: the message is four cache lines */
+  e->next = NULL;
+  e->call = call;
+  e->final = true;
+  e->release = NULL;
+  e->r.task_id = tp_load(&call->record.id, relaxed); /* constant while it lives */
+  e->r.status = 0;
+  e->r.data = NULL;
+  e->r.data_size = 0;
+  e->r.error_msg[0] = '\0';
+  e->r.flags = RESULT_FINAL;
+  e->r.outer_id = 0;
   tp_lock_release(&call->lock);
   return call;
 }
@@ -637,7 +653,7 @@ void threadpool_result_free(result_t *result) {
   task_t *call = e->call;
   if (!call) return; /* the one entry that is nobody's */
   release_data(e);
-  tp_put(call->text);
+  tp_arena_put(&call->arena, call->text);
   call->text = NULL;
   tp_calls *cs = call->calls;
   tp_lock_acquire(&call->lock);

@@ -17,6 +17,7 @@
 #include <yyjson.h>
 
 #include "io/delay.h"
+#include "pool/arena.h"
 #include "pool/ops.h"
 #include "pool/symbols.h"
 #include "pool/updater.h"
@@ -87,6 +88,7 @@ struct threadpool_task {
   char *printed; /* what threadpool_arg_json made */
   tp_alarm_clock deadline, nap;
   tp_entry result; /* the final entry */
+  tp_arena arena;  /* of its text, what was parsed, its result */
 };
 
 typedef struct tp_calls_options {

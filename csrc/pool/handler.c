@@ -56,9 +56,10 @@ bool threadpool_arg_is(task_t *task, const char *name) {
 const char *threadpool_arg_json(task_t *task, const char *name, size_t *length) {
   yyjson_val *v = name ? member(task, name) : task->args;
   size_t n;
-  char *text = v ? yyjson_val_write_opts(v, 0, &tp_json_memory, &n, NULL) : NULL;
+  const yyjson_alc memory = tp_json_memory(&task->arena);
+  char *text = v ? yyjson_val_write_opts(v, 0, &memory, &n, NULL) : NULL;
   if (!text) return NULL;
-  tp_put(task->printed);
+  tp_arena_put(&task->arena, task->printed);
   task->printed = text;
   if (length) *length = n;
   return text;
@@ -99,18 +100,17 @@ void threadpool_return(task_t *task, void *data, size_t size,
   tp_call_return(task, data, size, release, arg);
 }
 
-static void free_copy(void *data, void *arg) {
-  (void)arg;
-  tp_put(data);
+static void free_copy(void *data, void *arena) {
+  tp_arena_put(arena, data);
 }
 
 int threadpool_return_copy(task_t *task, const void *data, size_t size) {
   if (size >= UINT32_MAX) return ERR_INVALID_ARGUMENT;
-  char *copy = tp_get(size + 1);
+  char *copy = tp_arena_get(&task->arena, size + 1);
   if (!copy) return ERR_MALLOC_FAILED;
   if (size) memcpy(copy, data, size);
   copy[size] = '\0';
-  tp_call_return(task, copy, size, free_copy, NULL);
+  tp_call_return(task, copy, size, free_copy, &task->arena);
   return 0;
 }
 

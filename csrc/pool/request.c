@@ -36,20 +36,18 @@ static const char *const expectations[M_COUNT] = {
 
 /* --- memory */
 
-static void *json_malloc(void *ctx, size_t size) {
-  (void)ctx;
-  return tp_get(size);
+static void *json_malloc(void *arena, size_t size) {
+  return tp_arena_get(arena, size);
 }
-static void *json_realloc(void *ctx, void *p, size_t old_size, size_t size) {
-  (void)ctx;
-  (void)old_size;
-  return tp_resize(p, size);
+static void *json_realloc(void *arena, void *p, size_t old_size, size_t size) {
+  return tp_arena_resize(arena, p, old_size, size);
 }
-static void json_free(void *ctx, void *p) {
-  (void)ctx;
-  tp_put(p);
+static void json_free(void *arena, void *p) {
+  tp_arena_put(arena, p);
 }
-const yyjson_alc tp_json_memory = {json_malloc, json_realloc, json_free, NULL};
+yyjson_alc tp_json_memory(tp_arena *arena) {
+  return (yyjson_alc){json_malloc, json_realloc, json_free, arena};
+}
 
 /* --- messages */
 
@@ -192,15 +190,16 @@ static int check_depth(yyjson_doc *doc, uint32_t most) {
   return error;
 }
 
-int tp_request_decode(tp_request *r, const tp_ops *ops, const tp_calls_options *limits, char *text,
-                      size_t length) {
+int tp_request_decode(tp_request *r, const tp_ops *ops, const tp_calls_options *limits,
+                      tp_arena *arena, char *text, size_t length) {
   *r = (tp_request){.priority = THREADPOOL_NORMAL};
   if (length > limits->max_request_bytes)
     return tp_say(ERR_INVALID_JSON,
                   "the request has %zu bytes: expected at most %u (max_request_bytes)", length,
                   limits->max_request_bytes);
   yyjson_read_err error;
-  r->doc = yyjson_read_opts(text, length, YYJSON_READ_INSITU, &tp_json_memory, &error);
+  const yyjson_alc memory = tp_json_memory(arena);
+  r->doc = yyjson_read_opts(text, length, YYJSON_READ_INSITU, &memory, &error);
   if (!r->doc) {
     if (error.code == YYJSON_READ_ERROR_MEMORY_ALLOCATION)
       return tp_say(ERR_MALLOC_FAILED, "out of memory for a request of %zu bytes", length);

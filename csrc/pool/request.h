@@ -16,13 +16,13 @@ typedef struct tp_request {
   uint64_t timeout_ms; /* 0: none */
 } tp_request;
 
-/* For yyjson: tp_get, tp_resize, tp_put (base/alloc.h). What it has written is freed with tp_put. */
-extern const yyjson_alc tp_json_memory;
+/* For yyjson. What it has written is freed with tp_arena_put. */
+yyjson_alc tp_json_memory(tp_arena *arena);
 
 /* [any] Decode `length` bytes of text, in place: there are YYJSON_PADDING_SIZE bytes more, and the text is changed.
  * 0, or a code after tp_say, which names the member and what was expected: at most 255 bytes of
  * printable UTF-8, whatever the text holds. */
-int tp_request_decode(tp_request *r, const tp_ops *ops, const tp_calls_options *limits, char *text,
-                      size_t length);
+int tp_request_decode(tp_request *r, const tp_ops *ops, const tp_calls_options *limits,
+                      tp_arena *arena, char *text, size_t length);
 
 #endif
