@@ -368,6 +368,7 @@ static void refuse(task_t *call, int code, const char *message) {
 
 static int start(task_t *call, const tp_request *r) {
   tp_calls *cs = call->calls;
+  if (!r->op) return tp_say(ERR_UNKNOWN_OPCODE, "no operation"); /* the decoder has found one */
   tp_spawn_spec spec = {.poll = run_call,
                         .arg = call,
                         .end = end_call,

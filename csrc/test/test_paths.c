@@ -237,6 +237,18 @@ static void fork_in_a_long_run_after_short_ones(void) {
   assert_int_equal(threadpool_call(pool, join_nothing_or_b, &m), 0);
 }
 
+/* More than one updater can see to at once; then nothing, so that they end. */
+static void send_a_backlog(void) {
+  enum { N = 4096 };
+  static threadpool_request q[N];
+  static uint64_t ids[N];
+  for (int i = 0; i < N; i++) q[i].json = "{\"op\": \"echo\", \"args\": {\"a\": [1, 2, 3]}}";
+  test_wait(test_all_parked(pool));
+  assert_int_equal(threadpool_submit_batch(pool, q, N, ids), N);
+  for (int i = 0; i < N; i++)
+    threadpool_result_free(threadpool_wait_result(pool, ids[i], UINT32_MAX));
+}
+
 /* --- all of them */
 
 static uint64_t value(size_t at) {
@@ -273,6 +285,9 @@ static void every_path_is_taken(void **state) {
       PATH(wakes_of_waiter, wake_a_waiter),
       PATH(wakes_deferred, fork_in_short_runs),
       PATH(wakes_by_alarm, fork_in_a_long_run_after_short_ones),
+      PATH(decoded, send_a_backlog),
+      PATH(splits, send_a_backlog),
+      PATH(merges, send_a_backlog),
 #undef PATH
   };
   /* Each counter has its path. */
