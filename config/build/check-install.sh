@@ -95,12 +95,12 @@ nothing_left() {
 make_at install || die "cannot install into $prefix" "The messages above say why."
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 export LD_LIBRARY_PATH=$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-mkdir -p "$tmp/work/config"
-cp "$prefix/share/threadpool/config" "$tmp/work/config/config" ||
+mkdir -p "$tmp/project/config"
+cp "$prefix/share/threadpool/config" "$tmp/project/config/config" ||
   die "the config file is not installed" "It belongs at share/threadpool/config."
-cp -R examples/handlers "$tmp/work/handlers"
-rm -f "$tmp/work/handlers/main" "$tmp/work/handlers/handlers.so"
-cd "$tmp/work" || exit 1
+cp -R examples/handlers "$tmp/project/handlers"
+rm -f "$tmp/project/handlers/main" "$tmp/project/handlers/handlers.so"
+cd "$tmp/project" || exit 1
 
 # The example has a make of its own, with nothing of ours.
 outer=${MAKEFLAGS:-} level=${MAKELEVEL:-0}
