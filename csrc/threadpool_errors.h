@@ -20,7 +20,9 @@
   X(ERR_INVALID_ARGUMENT, -10, "invalid argument")                                                 \
   X(ERR_WRONG_THREAD, -11, "called from a thread that may not make this call")                     \
   X(ERR_IO, -12, "input or output failed")                                                         \
-  X(ERR_BUSY, -13, "in use by somebody else")
+  X(ERR_BUSY, -13, "in use by somebody else")                                                      \
+  X(ERR_FORKED, -14, "the pool belongs to the parent of this process")                             \
+  X(ERR_LUA, -15, "error in a Lua function")
 
 #define THREADPOOL_ERROR_ENUM(name, code, text) name = code,
 enum threadpool_error { THREADPOOL_ERRORS(THREADPOOL_ERROR_ENUM) };
