@@ -14,9 +14,13 @@ static shard *shard_of(tp_calls *cs) {
 
 task_t *tp_call_take(tp_calls *cs) {
   shard *s = shard_of(cs);
-  tp_lock_acquire(&s->lock);
-  task_t *call = (task_t *)tp_slab_take(&cs->slab, &s->cache);
-  tp_lock_release(&s->lock);
+  task_t *call;
+  int failed = 0;
+  do {
+    tp_lock_acquire(&s->lock);
+    call = (task_t *)tp_slab_take(&cs->slab, &s->cache);
+    tp_lock_release(&s->lock);
+  } while (tp_unlikely(!call) && tp_try_again(&failed));
   return call;
 }
 
