@@ -246,8 +246,9 @@ THREADPOOL_API uint64_t threadpool_task_id(const task_t *task);   /* [H] */
 THREADPOOL_API threadpool_t *threadpool_pool(const task_t *task); /* [H] */
 THREADPOOL_API void *threadpool_user_data(const task_t *task);    /* [H] as registered */
 
-/* For poll handlers: something that wakes the task, on any thread, also after it has ended. _waker [H] makes one;
- * _wake [any] lets the task be called again; _waker_free [any]. */
+/* For poll handlers: something that wakes the task. _waker_new [H] makes one; NULL: out of memory. _wake [any] lets the
+ * task be called again; nothing happens if it has ended, or its pool is gone. _waker_free [any], also then. NULL is
+ * allowed. */
 typedef struct threadpool_waker threadpool_waker;
 THREADPOOL_API threadpool_waker *threadpool_waker_new(task_t *task);
 THREADPOOL_API void threadpool_wake(threadpool_waker *waker);

@@ -154,14 +154,22 @@ threadpool_t *threadpool_create(const char *config_path) {
   return pool;
 }
 
-/* Seq-cst against threadpool_shutdown: either we see closing, or it sees our call and waits for its end. The first
+/* Seq-cst against threadpool_shutdown: either we see that it is shut, or it sees our call and waits for its end. The first
  * look lets the count fall to 0 however often a closed pool is called. */
-bool tp_enter(threadpool_t *pool) {
-  if (tp_unlikely(tp_load(&pool->closing, relaxed))) return false;
+static bool enter_unless(threadpool_t *pool, _Atomic bool *shut) {
+  if (tp_unlikely(tp_load(shut, relaxed))) return false;
   tp_add(&pool->calls, 1, seq_cst);
-  if (tp_likely(!tp_load(&pool->closing, seq_cst))) return true;
+  if (tp_likely(!tp_load(shut, seq_cst))) return true;
   tp_sub(&pool->calls, 1, release);
   return false;
+}
+
+bool tp_enter(threadpool_t *pool) {
+  return enter_unless(pool, &pool->closing);
+}
+
+bool tp_enter_late(threadpool_t *pool) {
+  return enter_unless(pool, &pool->over);
 }
 
 void tp_leave(threadpool_t *pool) {
@@ -193,6 +201,8 @@ int threadpool_shutdown(threadpool_t *pool) {
     tp_tasks_drain(pool->tasks, deadline_ns); /* what a call in the main seat has begun since */
   }
   tp_tasks_drain(pool->tasks, deadline_ns);
+  tp_store(&pool->over, true, seq_cst);
+  while (tp_load(&pool->calls, seq_cst) > 0) nanosleep(&moment, NULL); /* those that came late */
   destroy(pool);
   return 0;
 }
