@@ -2,6 +2,7 @@
 #include "api/pool.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -80,12 +81,21 @@ static int build(threadpool_t *pool, const threadpool_options *o) {
   return pool->requests ? 0 : tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
 }
 
+/* What frees the state of a poll handler: the function beside it that is called as it is, with _drop. `own`: it is a
+ * plug-in's. */
+static void *find_drop(const threadpool_t *pool, const void *own, const char *name) {
+  char drop[TP_CONFIG_MAX_NAME + sizeof "_drop"];
+  snprintf(drop, sizeof drop, "%s_drop", name);
+  return own ? tp_plugins_beside(pool->plugins, own, drop) : tp_program_find(drop);
+}
+
 /* A line of the config file: `3=handler_write_memory`. */
 static int add_configured(threadpool_t *pool, const tp_config_handler *h, const char *file) {
   tp_ops *ops = tp_calls_ops(pool->requests);
-  void *found = tp_plugins_find(pool->plugins, h->name);
-  if (!found && tp_builtin_number(ops, h->name, h->opcode) == 0) return 0;
-  if (!found) found = tp_program_find(h->name); /* last: the C library has a sleep() of its own */
+  void *own = tp_plugins_find(pool->plugins, h->name);
+  if (!own && tp_builtin_number(ops, h->name, h->opcode) == 0) return 0;
+  /* Last: the C library has a sleep() of its own. */
+  void *found = own ? own : tp_program_find(h->name);
   if (!found)
     return tp_say(
         ERR_INVALID_ARGUMENT,
@@ -94,11 +104,14 @@ static int add_configured(threadpool_t *pool, const tp_config_handler *h, const 
   const char *name = strncmp(h->name, "handler_", 8) == 0 ? h->name + 8 : h->name;
   threadpool_handler handler = {
       .name = name, .opcode = h->opcode, .blocking = h->kind == TP_CONFIG_BLOCKING};
-  if (h->kind == TP_CONFIG_POLL)
-    memcpy(&handler.poll, &found,
-           sizeof found); /* ISO C has no cast from an object to a function pointer */
-  else
+  /* ISO C has no cast from an object to a function pointer. */
+  if (h->kind == TP_CONFIG_POLL) {
+    void *drop = find_drop(pool, own, h->name);
+    memcpy(&handler.poll, &found, sizeof found);
+    memcpy(&handler.drop, &drop, sizeof drop);
+  } else {
     memcpy(&handler.run, &found, sizeof found);
+  }
   return tp_ops_add(ops, &handler, NULL);
 }
 

@@ -81,14 +81,26 @@ static void run_handler(void *arg) {
   }
 }
 
+static void crashed(task_t *call, const char *where, const tp_crash *crash) {
+  threadpool_fail(call, ERR_HANDLER_CRASH, "handler %s crashed%s: %s at address %p", call->op->name,
+                  where, tp_crash_name(crash->signal), crash->address);
+}
+
 static tp_poll run_call(tp_task *t, void *arg) {
   (void)t;
   guarded g = {arg, TP_READY};
   tp_crash crash;
   if (tp_likely(tp_guard_run(run_handler, &g, &crash))) return g.outcome;
-  threadpool_fail(g.call, ERR_HANDLER_CRASH, "handler %s crashed: %s at address %p",
-                  g.call->op->name, tp_crash_name(crash.signal), crash.address);
+  crashed(g.call, "", &crash);
   return TP_READY;
+}
+
+/* What a poll handler has left, however it ended. It may crash. */
+static void run_drop(void *arg) {
+  task_t *call = arg;
+  void *state = call->state;
+  call->state = NULL;
+  call->op->drop(state);
 }
 
 /* One that is refused, but whose callback is to be called by a worker. */
@@ -99,6 +111,9 @@ static tp_poll run_nothing(tp_task *t, void *arg) {
 
 static void end_call(tp_task *t) {
   task_t *call = t->arg;
+  tp_crash crash;
+  if (call->state && call->op->drop && !tp_guard_run(run_drop, call, &crash))
+    crashed(call, " in its drop", &crash);
   int code = tp_task_code(t);
   if (!code && call->told && call->result.r.status == 0) code = ERR_CANCELLED;
   tp_clock_stop(&call->nap);

@@ -26,7 +26,9 @@ int tp_plugins_open(tp_plugins *p, const char *path, const char *file, int line)
 
 /* The function, to be cast to its type; NULL: no plug-in has one of this name. */
 void *tp_plugins_find(const tp_plugins *p, const char *name);
-/* The same in the program. */
+/* Another one of the plug-in that has `found`; NULL: that has none of this name, or is the program. */
+void *tp_plugins_beside(const tp_plugins *p, const void *found, const char *name);
+/* As tp_plugins_find, in the program. */
 void *tp_program_find(const char *name);
 
 /* All zero, and twice are allowed. Last opened, first closed. */
