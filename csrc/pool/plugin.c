@@ -22,7 +22,7 @@ int tp_plugins_open(tp_plugins *p, const char *path, const char *file, int line)
     p->opened = opened;
     p->room = room;
   }
-  void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); /* P4 */
   if (!object) {
     const char *why = dlerror(); /* of this thread */
     return tp_say(ERR_IO, "%s:%d: handlers=%s: expected a shared object that loads: %s", file, line,

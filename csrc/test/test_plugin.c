@@ -201,6 +201,21 @@ static void *variable(const char *name) {
   return v;
 }
 
+static void a_result_outlives_its_plugins_pool(void **state) {
+  (void)state;
+  if (!build("own", own_source)) skip();
+  threadpool_t *pool = pool_with_plugin();
+  void (*give)(task_t *, void *, size_t, void (*)(void *, void *), void *) = threadpool_return;
+  memcpy(variable("tp_test_return"), &give, sizeof give);
+  result_t *r = threadpool_wait_result(pool, threadpool_submit(pool, "{\"opcode\": 100}"), 60000);
+  assert_non_null(r);
+  assert_int_equal(r->status, 0);
+  assert_int_equal(threadpool_shutdown(pool), 0);
+  assert_string_equal(r->data, "of the plug-in");
+  threadpool_result_free(r);
+  assert_int_equal(*(int *)variable("tp_test_released"), 1);
+}
+
 static void a_plugins_state_is_dropped(void **state) {
   (void)state;
   if (!build("own", own_source)) skip();
@@ -220,6 +235,7 @@ int main(void) {
       cmocka_unit_test(handlers_are_found_in_plugins_in_order_then_in_the_program),
       cmocka_unit_test(plugins_that_do_not_load_are_told),
       cmocka_unit_test(no_memory_for_a_plugin_is_told),
+      cmocka_unit_test(a_result_outlives_its_plugins_pool),
       cmocka_unit_test(a_plugins_state_is_dropped),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
