@@ -36,7 +36,7 @@ extern "C" {
 #endif
 
 /* Grows when a function or a structure below changes in a way that a program must be rebuilt for. */
-#define THREADPOOL_ABI 3
+#define THREADPOOL_ABI 4
 
 typedef struct threadpool threadpool_t;
 typedef struct threadpool_worker threadpool_worker;
@@ -182,18 +182,23 @@ typedef struct threadpool_task task_t;
 
 /* A plain handler runs to its end. A poll handler returns THREADPOOL_PENDING when it has to wait, having arranged
  * for threadpool_wake, or THREADPOOL_AGAIN to give way to others; it is called again until it is
- * THREADPOOL_READY. `state` is its own pointer, NULL at first. */
+ * THREADPOOL_READY. `state` is its own pointer, NULL at first.
+ *
+ * A request that is cancelled or late ends without another call. If `*state` is not NULL when it ends, in whatever way
+ * (a crash, too), `drop(*state)` is called once, on a worker, before the final entry is to be had. So a handler that
+ * has freed it, or keeps something there that is not to be freed, sets it to NULL. */
 enum { THREADPOOL_PENDING, THREADPOOL_READY, THREADPOOL_AGAIN };
 typedef void (*handler_fn)(task_t *task);
 typedef int (*threadpool_poll_fn)(task_t *task, void **state);
 
 typedef struct threadpool_handler {
-  const char *name;        /* "op" of a request; copied. Letters, digits, _ and - */
-  int64_t opcode;          /* "opcode" of a request, 0..65535; -1: it has none */
-  handler_fn run;          /* either this */
-  threadpool_poll_fn poll; /* or this */
-  bool blocking;           /* may block: runs on a thread of its own, not on a worker */
-  void *user_data;         /* threadpool_user_data */
+  const char *name;          /* "op" of a request; copied. Letters, digits, _ and - */
+  int64_t opcode;            /* "opcode" of a request, 0..65535; -1: it has none */
+  handler_fn run;            /* either this */
+  threadpool_poll_fn poll;   /* or this */
+  void (*drop)(void *state); /* of a poll handler, may be NULL: see above */
+  bool blocking;             /* may block: runs on a thread of its own, not on a worker */
+  void *user_data;           /* threadpool_user_data */
 } threadpool_handler;
 
 /* [any] Add an operation, or replace one that has the same name or opcode, for requests that come later.
@@ -246,8 +251,9 @@ THREADPOOL_API uint64_t threadpool_task_id(const task_t *task);   /* [H] */
 THREADPOOL_API threadpool_t *threadpool_pool(const task_t *task); /* [H] */
 THREADPOOL_API void *threadpool_user_data(const task_t *task);    /* [H] as registered */
 
-/* For poll handlers: something that wakes the task, on any thread, also after it has ended. _waker [H] makes one;
- * _wake [any] lets the task be called again; _waker_free [any]. */
+/* For poll handlers: something that wakes the task. _waker_new [H] makes one; NULL: out of memory. _wake [any] lets the
+ * task be called again; nothing happens if it has ended, or its pool is gone. _waker_free [any], also then. NULL is
+ * allowed. */
 typedef struct threadpool_waker threadpool_waker;
 THREADPOOL_API threadpool_waker *threadpool_waker_new(task_t *task);
 THREADPOOL_API void threadpool_wake(threadpool_waker *waker);

@@ -17,11 +17,14 @@ struct threadpool {
   tp_plugins *plugins; /* NULL: none */
   int drain_ms;
   _Atomic bool closing;
+  _Atomic bool over; /* its tasks have ended, and it is about to be freed */
   _Atomic int calls; /* from outside, that have not returned */
 };
 
 /* [any] False: it is closed. Until tp_leave it stays. */
 bool tp_enter(threadpool_t *pool);
+/* [any] The same for what its tasks wait for, so also while it closes. */
+bool tp_enter_late(threadpool_t *pool);
 void tp_leave(threadpool_t *pool);
 
 #endif

@@ -1,6 +1,8 @@
 /* requests.c - the entry points of threadpool.h for requests, handlers and symbols: check, call down. */
 #include "api/pool.h"
+#include "base/alloc.h"
 #include "base/error.h"
+#include "sched/guard.h"
 
 /* What is wrong with this pool; 0: nothing, and it was entered. */
 static int entered(threadpool_t *pool) {
@@ -112,6 +114,36 @@ symbol_table_t *threadpool_symbols(threadpool_t *pool) {
   symbol_table_t *table = tp_calls_symbols(pool->requests);
   tp_leave(pool);
   return table;
+}
+
+/* Not a reference to the task: one may be used, and freed, when the pool is gone (its handle is not). */
+struct threadpool_waker {
+  threadpool_t *pool;
+  uint64_t task_id;
+};
+
+threadpool_waker *threadpool_waker_new(task_t *task) {
+  threadpool_waker *w = tp_get(sizeof *w);
+  if (w) *w = (threadpool_waker){task->pool, tp_task_id(task->task)};
+  return w;
+}
+
+void threadpool_wake(threadpool_waker *waker) {
+  if (!waker) return;
+  tp_library_begin(); /* nobody would count the call down after a crash */
+  if (tp_enter_late(waker->pool)) {
+    tp_task *t = tp_task_find(waker->pool->tasks, waker->task_id);
+    if (t) {
+      tp_task_wake(t);
+      tp_task_unref(t);
+    }
+    tp_leave(waker->pool);
+  }
+  tp_library_end();
+}
+
+void threadpool_waker_free(threadpool_waker *waker) {
+  tp_put(waker);
 }
 
 const char *threadpool_last_error(void) {

@@ -2,6 +2,7 @@
 #include "api/pool.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -80,12 +81,21 @@ static int build(threadpool_t *pool, const threadpool_options *o) {
   return pool->requests ? 0 : tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
 }
 
+/* What frees the state of a poll handler: the function beside it that is called as it is, with _drop. `own`: it is a
+ * plug-in's. */
+static void *find_drop(const threadpool_t *pool, const void *own, const char *name) {
+  char drop[TP_CONFIG_MAX_NAME + sizeof "_drop"];
+  snprintf(drop, sizeof drop, "%s_drop", name);
+  return own ? tp_plugins_beside(pool->plugins, own, drop) : tp_program_find(drop);
+}
+
 /* A line of the config file: `3=handler_write_memory`. */
 static int add_configured(threadpool_t *pool, const tp_config_handler *h, const char *file) {
   tp_ops *ops = tp_calls_ops(pool->requests);
-  void *found = tp_plugins_find(pool->plugins, h->name);
-  if (!found && tp_builtin_number(ops, h->name, h->opcode) == 0) return 0;
-  if (!found) found = tp_program_find(h->name); /* last: the C library has a sleep() of its own */
+  void *own = tp_plugins_find(pool->plugins, h->name);
+  if (!own && tp_builtin_number(ops, h->name, h->opcode) == 0) return 0;
+  /* Last: the C library has a sleep() of its own. */
+  void *found = own ? own : tp_program_find(h->name);
   if (!found)
     return tp_say(
         ERR_INVALID_ARGUMENT,
@@ -94,11 +104,14 @@ static int add_configured(threadpool_t *pool, const tp_config_handler *h, const 
   const char *name = strncmp(h->name, "handler_", 8) == 0 ? h->name + 8 : h->name;
   threadpool_handler handler = {
       .name = name, .opcode = h->opcode, .blocking = h->kind == TP_CONFIG_BLOCKING};
-  if (h->kind == TP_CONFIG_POLL)
-    memcpy(&handler.poll, &found,
-           sizeof found); /* ISO C has no cast from an object to a function pointer */
-  else
+  /* ISO C has no cast from an object to a function pointer. */
+  if (h->kind == TP_CONFIG_POLL) {
+    void *drop = find_drop(pool, own, h->name);
+    memcpy(&handler.poll, &found, sizeof found);
+    memcpy(&handler.drop, &drop, sizeof drop);
+  } else {
     memcpy(&handler.run, &found, sizeof found);
+  }
   return tp_ops_add(ops, &handler, NULL);
 }
 
@@ -154,14 +167,22 @@ threadpool_t *threadpool_create(const char *config_path) {
   return pool;
 }
 
-/* Seq-cst against threadpool_shutdown: either we see closing, or it sees our call and waits for its end. The first
+/* Seq-cst against threadpool_shutdown: either we see that it is shut, or it sees our call and waits for its end. The first
  * look lets the count fall to 0 however often a closed pool is called. */
-bool tp_enter(threadpool_t *pool) {
-  if (tp_unlikely(tp_load(&pool->closing, relaxed))) return false;
+static bool enter_unless(threadpool_t *pool, _Atomic bool *shut) {
+  if (tp_unlikely(tp_load(shut, relaxed))) return false;
   tp_add(&pool->calls, 1, seq_cst);
-  if (tp_likely(!tp_load(&pool->closing, seq_cst))) return true;
+  if (tp_likely(!tp_load(shut, seq_cst))) return true;
   tp_sub(&pool->calls, 1, release);
   return false;
+}
+
+bool tp_enter(threadpool_t *pool) {
+  return enter_unless(pool, &pool->closing);
+}
+
+bool tp_enter_late(threadpool_t *pool) {
+  return enter_unless(pool, &pool->over);
 }
 
 void tp_leave(threadpool_t *pool) {
@@ -193,6 +214,8 @@ int threadpool_shutdown(threadpool_t *pool) {
     tp_tasks_drain(pool->tasks, deadline_ns); /* what a call in the main seat has begun since */
   }
   tp_tasks_drain(pool->tasks, deadline_ns);
+  tp_store(&pool->over, true, seq_cst);
+  while (tp_load(&pool->calls, seq_cst) > 0) nanosleep(&moment, NULL); /* those that came late */
   destroy(pool);
   return 0;
 }

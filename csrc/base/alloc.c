@@ -49,9 +49,9 @@ void tp_free(void *p) {
 }
 
 /* 50 us, 200 us, 0.8 ms, 3.2 ms: somebody else may free memory meanwhile. A worker is not held for longer. */
-static bool try_again(int failed) {
-  if (failed >= TP_GET_TRIES) return false;
-  nanosleep(&(struct timespec){.tv_nsec = 50000l << (2 * (failed - 1))}, NULL);
+bool tp_try_again(int *failed) {
+  if (++*failed >= TP_GET_TRIES) return false;
+  nanosleep(&(struct timespec){.tv_nsec = 50000l << (2 * (*failed - 1))}, NULL);
   return true;
 }
 
@@ -59,7 +59,7 @@ void *tp_get(size_t size) {
   int failed = 0;
   void *p;
   do p = tp_fail_now() ? NULL : malloc(size ? size : 1);
-  while (tp_unlikely(!p) && try_again(++failed));
+  while (tp_unlikely(!p) && tp_try_again(&failed));
   return p;
 }
 
@@ -67,7 +67,7 @@ void *tp_resize(void *old, size_t size) {
   int failed = 0;
   void *p;
   do p = tp_fail_now() ? NULL : realloc(old, size ? size : 1);
-  while (tp_unlikely(!p) && try_again(++failed));
+  while (tp_unlikely(!p) && tp_try_again(&failed));
   return p;
 }
 

@@ -27,6 +27,10 @@ void *tp_get(size_t size);
 void *tp_resize(void *p, size_t size);
 void tp_put(void *p);
 
+/* The same for what is not had by tp_get. After an attempt that failed (*failed is 0 at first): it sleeps, and true: try
+ * again; false: these were enough. Without a lock held. */
+bool tp_try_again(int *failed);
+
 /* Whether the next thing that may fail (an allocation, a thread, a file descriptor) is to fail:
  * asked by tp_alloc, tp_map, each try of tp_get and tp_resize, and tp_thread_start. */
 bool tp_fail_now(void);

@@ -1,4 +1,4 @@
-/* handler.c - what a handler calls: arguments, results, cancellation, wakers (threadpool.h, "handlers"). */
+/* handler.c - what a handler calls: arguments, results, cancellation (threadpool.h, "handlers"). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -146,17 +146,6 @@ threadpool_t *threadpool_pool(const task_t *task) {
 }
 void *threadpool_user_data(const task_t *task) {
   return task->op->user_data;
-}
-
-/* A waker is a reference to the task. */
-threadpool_waker *threadpool_waker_new(task_t *task) {
-  return (threadpool_waker *)tp_task_ref(task->task);
-}
-void threadpool_wake(threadpool_waker *waker) {
-  if (waker) tp_task_wake((tp_task *)waker);
-}
-void threadpool_waker_free(threadpool_waker *waker) {
-  if (waker) tp_task_unref((tp_task *)waker);
 }
 
 int threadpool_sleep(task_t *task, uint32_t ms) {

@@ -93,6 +93,9 @@ static int check(const threadpool_handler *h, const char *missing) {
                   h->name, (long long)h->opcode, TP_OPCODE_MOST);
   if (!missing && !h->run == !h->poll)
     return tp_say(ERR_INVALID_ARGUMENT, "handler %s: expected either run or poll", h->name);
+  if (h->drop && !h->poll)
+    return tp_say(ERR_INVALID_ARGUMENT, "handler %s: drop is for the state of a poll handler",
+                  h->name);
   if (h->poll && h->blocking)
     return tp_say(ERR_INVALID_ARGUMENT, "handler %s: a poll handler does not block: give it as run",
                   h->name);
@@ -108,6 +111,7 @@ int tp_ops_add(tp_ops *ops, const threadpool_handler *h, const char *missing) {
   op->opcode = h->opcode;
   op->run = h->run;
   op->poll = h->poll;
+  op->drop = h->drop;
   op->blocking = h->blocking;
   op->missing = missing;
   op->user_data = h->user_data;

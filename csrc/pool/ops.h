@@ -18,6 +18,7 @@ typedef struct tp_op {
   int64_t opcode;
   handler_fn run;
   threadpool_poll_fn poll;
+  void (*drop)(void *state); /* may be NULL */
   bool blocking;
   const char *missing; /* not NULL: known, but not to be had, and why */
   void *user_data;

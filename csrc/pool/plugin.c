@@ -22,7 +22,7 @@ int tp_plugins_open(tp_plugins *p, const char *path, const char *file, int line)
     p->opened = opened;
     p->room = room;
   }
-  void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); /* P4 */
   if (!object) {
     const char *why = dlerror(); /* of this thread */
     return tp_say(ERR_IO, "%s:%d: handlers=%s: expected a shared object that loads: %s", file, line,
@@ -33,18 +33,27 @@ int tp_plugins_open(tp_plugins *p, const char *path, const char *file, int line)
 }
 
 /* dlsym also looks into what the object needs: there is a sleep() in the C library. */
-static bool is_its_own(void *object, void *found) {
+static bool is_its_own(void *object, const void *found) {
   struct link_map *map;
   Dl_info info;
   return dlinfo(object, RTLD_DI_LINKMAP, (void *)&map) == 0 && dladdr(found, &info) != 0 &&
          (uintptr_t)info.dli_fbase == map->l_addr;
 }
 
+static void *find_in(void *object, const char *name) {
+  void *found = dlsym(object, name);
+  return found && is_its_own(object, found) ? found : NULL;
+}
+
 void *tp_plugins_find(const tp_plugins *p, const char *name) {
-  for (size_t i = 0; i < p->count; i++) {
-    void *found = dlsym(p->opened[i], name);
-    if (found && is_its_own(p->opened[i], found)) return found;
-  }
+  void *found = NULL;
+  for (size_t i = 0; i < p->count && !found; i++) found = find_in(p->opened[i], name);
+  return found;
+}
+
+void *tp_plugins_beside(const tp_plugins *p, const void *found, const char *name) {
+  for (size_t i = 0; i < p->count; i++)
+    if (is_its_own(p->opened[i], found)) return find_in(p->opened[i], name);
   return NULL;
 }
 

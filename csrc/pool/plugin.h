@@ -4,7 +4,8 @@
  *       by itself (tp_program_find): names that are built in come between the two.
  *   P2  A plug-in's names are its own (RTLD_LOCAL): two may define the same one, the first is found.
  *   P3  Everything a plug-in needs is there when it is opened (RTLD_NOW), not missing at the first request.
- *   P4  What was found is valid until tp_plugins_close: call that when no task can run any more.
+ *   P4  What was found stays valid until the process ends: a result that is freed after its pool is gone may have its
+ *       release function in a plug-in, and a plug-in may have threads. So one that was replaced on disk is not read anew.
  *
  * A program shows its own functions only if it was linked with -rdynamic, and they are not static.
  * Depends on: base/. [any] thread; one tp_plugins belongs to one thread at a time, _find may be called by many.
@@ -26,10 +27,12 @@ int tp_plugins_open(tp_plugins *p, const char *path, const char *file, int line)
 
 /* The function, to be cast to its type; NULL: no plug-in has one of this name. */
 void *tp_plugins_find(const tp_plugins *p, const char *name);
-/* The same in the program. */
+/* Another one of the plug-in that has `found`; NULL: that has none of this name, or is the program. */
+void *tp_plugins_beside(const tp_plugins *p, const void *found, const char *name);
+/* As tp_plugins_find, in the program. */
 void *tp_program_find(const char *name);
 
-/* All zero, and twice are allowed. Last opened, first closed. */
+/* All zero, and twice are allowed. */
 void tp_plugins_close(tp_plugins *p);
 
 #endif

@@ -17,7 +17,7 @@
  *
  * The mailboxes cannot be full: a bundle is linked through its requests. What grows is the table of those
  * (task/slab.h), by segments, which nobody waits for.
- * Depends on: task/. Used by: pool/call.c.
+ * Depends on: task/. Used by: pool/calls.c, pool/call.c.
  */
 #ifndef TP_POOL_UPDATER_H
 #define TP_POOL_UPDATER_H

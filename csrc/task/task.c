@@ -151,8 +151,11 @@ static tp_task *make(tp_tasks *ts, const tp_spawn_spec *spec, uint64_t state, tp
 
 tp_task *tp_task_new(tp_tasks *ts, const tp_spawn_spec *spec, int *error) {
   tp_inlet *in;
+  tp_task *t;
+  int failed = 0;
   tp_library_begin();
-  tp_task *t = make(ts, spec, TP_IDLE | 2 * TP_REF_ONE, &in, error);
+  do t = make(ts, spec, TP_IDLE | 2 * TP_REF_ONE, &in, error);
+  while (tp_unlikely(!t) && *error == ERR_MALLOC_FAILED && tp_try_again(&failed));
   if (t) leave(in);
   tp_library_end();
   return t;
@@ -320,24 +323,37 @@ tp_poll tp_task_await(tp_task *t, tp_task *child) {
 
 /* --- from anywhere */
 
-/* It is SCHEDULED by us and must be queued. When a blocking task gets no thread it ends here. */
-static void submit_or_end(tp_task *t) {
-  if (submit(t, false) == 0) return;
+/* A blocking task that got no thread: a worker tries again, then ends it. */
+static void run_stranded(tp_worker *w, tp_work *work) {
+  (void)w;
+  tp_task *t = (tp_task *)((char *)work - offsetof(tp_task, work));
+  int failed = 0;
+  work->run = run;
+  while (tp_try_again(&failed))
+    if (submit(t, false) == 0) return;
   bool cancelled = tp_state_start(&t->state) == TP_START_CANCELLED;
   tp_task_fail(t, cancelled ? ERR_CANCELLED : ERR_MALLOC_FAILED);
   end(t);
 }
 
+/* It is SCHEDULED by us and must be queued. What its end does is not for any thread: neither for a timer's, nor for one
+ * that holds locks of its own. */
+static void submit_somewhere(tp_task *t) {
+  if (submit(t, false) == 0) return;
+  t->work.run = run_stranded;
+  tp_post(t->tasks->sched, (tp_priority)tp_priority_of(tp_load(&t->state, relaxed)), &t->work);
+}
+
 void tp_task_wake(tp_task *t) {
   tp_library_begin();
-  if (tp_state_wake(&t->state) == TP_WAKE_SUBMIT) submit_or_end(t);
+  if (tp_state_wake(&t->state) == TP_WAKE_SUBMIT) submit_somewhere(t);
   tp_library_end();
 }
 
 bool tp_task_cancel(tp_task *t) {
   tp_library_begin();
   tp_cancel_outcome outcome = tp_state_cancel(&t->state);
-  if (outcome == TP_CANCEL_SUBMIT) submit_or_end(t);
+  if (outcome == TP_CANCEL_SUBMIT) submit_somewhere(t);
   tp_library_end();
   return outcome != TP_CANCEL_TOO_LATE;
 }

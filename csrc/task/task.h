@@ -77,8 +77,9 @@ void tp_tasks_free(tp_tasks *ts);
  * with all functions here, the pool must not be freed before it returns. */
 int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle);
 
-/* [any] A task that waits for its first wake, with a reference for the caller; NULL: *error as of tp_spawn. When it is
- * woken and is a blocking one that gets no thread, it ends with ERR_MALLOC_FAILED. */
+/* [any] A task that waits for its first wake, with a reference for the caller; NULL: *error as of tp_spawn, after some
+ * 4 ms if memory is out. When it is woken and is a blocking one that gets no thread, a worker ends it with
+ * ERR_MALLOC_FAILED. */
 tp_task *tp_task_new(tp_tasks *ts, const tp_spawn_spec *spec, int *error);
 
 /* [any, holding a reference] Let it be polled (again). */

@@ -1,5 +1,6 @@
 /* test_plugin.c - config files on disk, and the shared objects they name, which are built here. */
 #include <dirent.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -169,12 +170,73 @@ static void no_memory_for_a_plugin_is_told(void **state) {
   tp_plugins_close(&p);
 }
 
+/* --- handlers of a plug-in in a pool */
+
+/* It cannot link with the library, which is part of this program. */
+static const char own_source[] =
+    "void (*tp_test_return)(void *, void *, unsigned long, void (*)(void *, void *), void *);\n"
+    "int tp_test_dropped, tp_test_released;\n"
+    "static void release(void *data, void *arg) { (void)data; ++*(int *)arg; }\n"
+    "void handler_own(void *task) {\n"
+    "  tp_test_return(task, \"of the plug-in\", 15, release, &tp_test_released);\n"
+    "}\n"
+    "int handler_wait(void *task, void **state) { (void)task; *state = &tp_test_dropped; return 0; "
+    "}\n"
+    "void handler_wait_drop(void *state) { ++*(int *)state; }\n";
+
+static threadpool_t *pool_with_plugin(void) {
+  const char *text = "thread_count=1\nhandlers=own.so\n100=handler_own\n101=poll:handler_wait\n";
+  write_file("c", text, strlen(text));
+  threadpool_t *pool = threadpool_create(in_folder("c"));
+  if (!pool) fail_msg("%s", threadpool_last_error());
+  return pool;
+}
+/* A variable of the plug-in, which is loaded. */
+static void *variable(const char *name) {
+  void *object = dlopen(in_folder("own.so"), RTLD_NOW | RTLD_NOLOAD);
+  assert_non_null(object);
+  void *v = dlsym(object, name);
+  assert_non_null(v);
+  dlclose(object);
+  return v;
+}
+
+static void a_result_outlives_its_plugins_pool(void **state) {
+  (void)state;
+  if (!build("own", own_source)) skip();
+  threadpool_t *pool = pool_with_plugin();
+  void (*give)(task_t *, void *, size_t, void (*)(void *, void *), void *) = threadpool_return;
+  memcpy(variable("tp_test_return"), &give, sizeof give);
+  result_t *r = threadpool_wait_result(pool, threadpool_submit(pool, "{\"opcode\": 100}"), 60000);
+  assert_non_null(r);
+  assert_int_equal(r->status, 0);
+  assert_int_equal(threadpool_shutdown(pool), 0);
+  assert_string_equal(r->data, "of the plug-in");
+  threadpool_result_free(r);
+  assert_int_equal(*(int *)variable("tp_test_released"), 1);
+}
+
+static void a_plugins_state_is_dropped(void **state) {
+  (void)state;
+  if (!build("own", own_source)) skip();
+  threadpool_t *pool = pool_with_plugin();
+  int *dropped = variable("tp_test_dropped"), before = *dropped;
+  uint64_t id = threadpool_submit(pool, "{\"opcode\": 101}");
+  test_wait(threadpool_status(pool, id) == THREADPOOL_WAITING);
+  assert_int_equal(threadpool_cancel(pool, id), 1);
+  threadpool_result_free(threadpool_wait_result(pool, id, 60000));
+  assert_int_equal(*dropped, before + 1);
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(files_that_cannot_be_read_are_told),
       cmocka_unit_test(handlers_are_found_in_plugins_in_order_then_in_the_program),
       cmocka_unit_test(plugins_that_do_not_load_are_told),
       cmocka_unit_test(no_memory_for_a_plugin_is_told),
+      cmocka_unit_test(a_result_outlives_its_plugins_pool),
+      cmocka_unit_test(a_plugins_state_is_dropped),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

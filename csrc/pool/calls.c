@@ -1,0 +1,128 @@
+/* calls.c - the calls of a pool: their records, and what they share. Rules V3 and V5: call.h. */
+#include "pool/calls.h"
+
+#include <unistd.h>
+
+#include "base/alloc.h"
+
+static shard *shard_of(tp_calls *cs) {
+  static _Atomic unsigned threads;
+  static _Thread_local unsigned number __attribute__((tls_model("initial-exec")));
+  if (tp_unlikely(!number)) number = tp_add(&threads, 1, relaxed) + 1; /* only to spread them */
+  return &cs->shards[number % SHARDS];
+}
+
+task_t *tp_call_take(tp_calls *cs) {
+  shard *s = shard_of(cs);
+  task_t *call;
+  int failed = 0;
+  do {
+    tp_lock_acquire(&s->lock);
+    call = (task_t *)tp_slab_take(&cs->slab, &s->cache);
+    tp_lock_release(&s->lock);
+  } while (tp_unlikely(!call) && tp_try_again(&failed));
+  return call;
+}
+
+void tp_call_give(task_t *call) {
+  tp_calls *cs = call->calls;
+  shard *s = shard_of(cs);
+  call->stage = TP_CALL_FREE;
+  tp_lock_acquire(&s->lock);
+  tp_slab_give(&cs->slab, &s->cache, &call->record);
+  tp_lock_release(&s->lock);
+}
+
+static void free_records(tp_calls *cs) {
+  for (int i = 0; i < SHARDS; i++) tp_slab_cache_free(&cs->shards[i].cache);
+  tp_slab_free(&cs->slab);
+}
+
+/* Have memory for so many from the start. */
+static bool make_records(tp_calls *cs, uint32_t n) {
+  task_t *made = NULL, *call;
+  uint32_t i = 0;
+  for (; i < n && (call = tp_call_take(cs)); i++) {
+    call->calls = cs;
+    call->state = made;
+    made = call;
+  }
+  for (; made; made = call) {
+    call = made->state;
+    tp_call_give(made);
+  }
+  return i == n;
+}
+
+tp_calls *tp_calls_new(threadpool_t *pool, tp_tasks *tasks, tp_reactor *reactor,
+                       const tp_calls_options *options) {
+  tp_calls *cs = tp_alloc(sizeof *cs);
+  if (!cs) return NULL;
+  cs->pool = pool;
+  cs->tasks = tasks;
+  cs->reactor = reactor;
+  cs->limits = *options;
+  tp_store(&cs->event_fd, -1, relaxed); /* nobody else knows it yet */
+  tp_slab_init(&cs->slab, sizeof(task_t), 0);
+  cs->ops = tp_ops_new();
+  cs->symbols = tp_symbols_new();
+  cs->updaters = tp_updaters_new(tasks, tp_call_open);
+  if (cs->ops && cs->symbols && cs->updaters && make_records(cs, options->initial)) return cs;
+  free_records(cs);
+  tp_updaters_free(cs->updaters);
+  tp_ops_free(cs->ops);
+  if (cs->symbols) tp_symbols_free(cs->symbols);
+  tp_free(cs);
+  return NULL;
+}
+
+void tp_calls_let_go(tp_calls *cs) {
+  if (tp_sub(&cs->orphans, 1, acq_rel) > 1) return; /* the last one sees what the others did */
+  free_records(cs);
+  tp_free(cs);
+}
+
+/* Final ones are parts of their records. */
+static void free_completions(tp_entry *e) {
+  for (tp_entry *next; e; e = next) {
+    next = e->next;
+    if (!e->final) tp_put(e);
+  }
+}
+
+void tp_calls_free(tp_calls *cs) {
+  free_completions(cs->ready);
+  free_completions(tp_load(&cs->completions, relaxed));
+  tp_store(&cs->orphans, 1, relaxed); /* ours, until all records have been looked at */
+  uint32_t used = tp_slab_used(&cs->slab);
+  for (uint32_t i = 0; i < used; i++) {
+    task_t *call = (task_t *)tp_slab_at(&cs->slab, i);
+    tp_lock_acquire(&call->lock); /* V3 */
+    if (call->stage == TP_CALL_FETCHED) {
+      call->stage = TP_CALL_ORPHAN;
+      tp_add(&cs->orphans, 1, relaxed);
+    } else if (call->stage == TP_CALL_DONE) {
+      tp_call_drop_partials(call);
+      tp_call_release(&call->result);
+      tp_arena_put(&call->arena, call->text);
+      call->text = NULL;
+    }
+    tp_lock_release(&call->lock);
+  }
+  int fd = tp_load(&cs->event_fd, relaxed);
+  if (fd >= 0) close(fd);
+  tp_updaters_free(cs->updaters);
+  tp_ops_free(cs->ops);
+  tp_symbols_free(cs->symbols);
+  tp_calls_let_go(cs);
+}
+
+const tp_calls_options *tp_calls_limits(const tp_calls *cs) {
+  return &cs->limits;
+}
+tp_ops *tp_calls_ops(tp_calls *cs) {
+  return cs->ops;
+}
+symbol_table_t *tp_calls_symbols(tp_calls *cs) {
+  return cs->symbols;
+}

@@ -1,0 +1,62 @@
+/* calls.h - what the calls of a pool share, and what calls.c, call.c and deliver.c have of each other.
+ *
+ * Depends on: pool/call.h. Used by: those three.
+ */
+#ifndef TP_POOL_CALLS_H
+#define TP_POOL_CALLS_H
+
+#include "pool/call.h"
+
+enum { SHARDS = 16 };
+
+typedef struct shard {
+  TP_ALIGNED tp_lock lock;
+  tp_slab_cache cache;
+} shard;
+
+struct tp_calls {
+  threadpool_t *pool;
+  tp_tasks *tasks;
+  tp_reactor *reactor;
+  tp_ops *ops;
+  symbol_table_t *symbols;
+  tp_updaters *updaters;
+  tp_calls_options limits;
+  tp_slab slab;
+  TP_ALIGNED _Atomic uint32_t pending;        /* V4 */
+  TP_ALIGNED _Atomic(tp_entry *) completions; /* newest first, taken whole */
+  _Atomic int event_fd;                       /* -1: nobody has asked for it */
+  tp_lock drain_lock;                         /* guards `ready` and the making of event_fd */
+  tp_entry *ready;                            /* taken from completions, oldest first */
+  _Atomic size_t orphans;                     /* V5 */
+  shard shards[SHARDS];
+};
+
+/* calls.c */
+
+/* [any] NULL: out of memory. What is in it is as its last user left it. */
+task_t *tp_call_take(tp_calls *cs);
+/* [lock held] V3 */
+void tp_call_give(task_t *call);
+/* [any] One owner less; the last one frees the slab (V5). */
+void tp_calls_let_go(tp_calls *cs);
+
+/* call.c */
+
+/* [any] Decode and start it: by an updater, or by who submits. */
+void tp_call_open(tp_letter *letter);
+
+/* deliver.c */
+
+/* [any] Locks the call with this id; NULL: there is none whose final entry was not fetched yet. */
+task_t *tp_call_find(tp_calls *cs, uint64_t id);
+/* [runner] The final entry is complete: it goes to whom it belongs. */
+void tp_call_deliver(task_t *call);
+/* [who has the entry] Its data goes back to where it came from. */
+void tp_call_release(tp_entry *e);
+/* [lock held] */
+void tp_call_drop_partials(task_t *call);
+/* [lock held] There is room for another partial entry, or nobody wants them any more. */
+void tp_call_tell_emitter(task_t *call);
+
+#endif

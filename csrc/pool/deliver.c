@@ -1,0 +1,351 @@
+/* deliver.c - what becomes of a call's entries: by id, by callback, by queue. Rules V1 to V4: call.h. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "pool/calls.h"
+
+void tp_call_release(tp_entry *e) {
+  void (*release)(void *, void *) = e->release;
+  void *data = e->r.data;
+  e->release = NULL; /* first: it is the program's code, and may crash */
+  e->r.data = NULL;
+  e->r.data_size = 0;
+  if (release) release(data, e->release_arg);
+}
+
+void tp_call_drop_partials(task_t *call) {
+  for (tp_entry *e = call->first, *next; e; e = next) {
+    next = e->next;
+    tp_put(e);
+  }
+  call->first = call->last = NULL;
+  call->waiting = 0;
+}
+
+static void push_completion(tp_calls *cs, tp_entry *e) {
+  tp_entry *top = tp_load(&cs->completions, relaxed); /* a guess, the CAS checks it */
+  do e->next = top;
+  while (!tp_cas_weak(&cs->completions, &top, e,
+                      seq_cst)); /* before the look at event_fd; pairs with take */
+  int fd = tp_load(&cs->event_fd, seq_cst);
+  const uint64_t one = 1;
+  if (!top && fd >= 0 && write(fd, &one, sizeof one) < 0) { /* full: it is readable anyway */
+  }
+}
+
+/* Lock held. */
+static void tell_waiter(task_t *call) {
+  if (call->waiter) tp_latch_open(call->waiter);
+}
+
+void tp_call_tell_emitter(task_t *call) {
+  if (call->room) tp_latch_open(call->room);
+  call->room = NULL;
+  if (call->emit_waits && call->task) tp_task_wake(call->task);
+  call->emit_waits = false;
+}
+
+/* Lock held: the final entry goes to somebody (V4). */
+static tp_entry *hand_over(task_t *call) {
+  call->stage = TP_CALL_FETCHED;
+  tp_sub(&call->calls->pending, 1, relaxed); /* a limit: nothing is ordered by it */
+  return &call->result;
+}
+
+void tp_call_deliver(task_t *call) {
+  tp_entry *e = &call->result;
+  tp_lock_acquire(&call->lock);
+  tp_task *task = call->task;
+  call->task = NULL;
+  call->stage = TP_CALL_DONE;
+  /* Partial entries among the completions still point to the record: then the final one follows them. */
+  bool discard = call->detached && !(call->deliver == THREADPOOL_BY_QUEUE && call->waiting > 0);
+  if (discard || call->deliver == THREADPOOL_BY_CALLBACK) hand_over(call);
+  int deliver = call->deliver;
+  tp_calls *cs = call->calls;
+  if (deliver == THREADPOOL_BY_ID) tell_waiter(call);
+  tp_lock_release(&call->lock); /* a fetched one may be gone from here on */
+  if (discard)
+    threadpool_result_free(&e->r);
+  else if (deliver == THREADPOOL_BY_CALLBACK)
+    call->callback(&e->r, call->user_data);
+  else if (deliver == THREADPOOL_BY_QUEUE)
+    push_completion(cs, e);
+  if (task) tp_task_unref(task);
+}
+
+/* --- fetching */
+
+task_t *tp_call_find(tp_calls *cs, uint64_t id) {
+  if (id < TP_SLAB_GENERATION || id >= TP_SLAB_MAX_ID) return NULL;
+  task_t *call = (task_t *)tp_slab_at(&cs->slab, id);
+  if (!call || tp_load(&call->record.id, relaxed) != id) return NULL; /* confirmed under the lock */
+  tp_lock_acquire(&call->lock);
+  bool here = tp_load(&call->record.id, relaxed) ==
+                  id && /* written before the lock by who takes a record */
+              call->stage >= TP_CALL_SENT &&
+              call->stage <= TP_CALL_DONE;
+  if (here) return call;
+  tp_lock_release(&call->lock);
+  return NULL;
+}
+
+/* An entry of no call. */
+result_t *tp_call_error(uint64_t id, int code, const char *message) {
+  static tp_entry no_memory = {
+      .r = {.status = ERR_MALLOC_FAILED, .error_msg = "out of memory", .flags = RESULT_FINAL},
+      .final = true}; /* never freed: it has no call */
+  tp_entry *e = tp_get(sizeof *e);
+  if (!e) return &no_memory.r;
+  *e = (tp_entry){0};
+  e->r.task_id = id;
+  e->r.status = code;
+  e->r.flags = RESULT_FINAL;
+  snprintf(e->r.error_msg, sizeof e->r.error_msg, "%s", message);
+  return &e->r;
+}
+
+/* Lock held. */
+static tp_entry *take_partial(task_t *call) {
+  tp_entry *e = call->first;
+  if (!e) return NULL;
+  call->first = e->next;
+  if (!call->first) call->last = NULL;
+  call->waiting--;
+  e->call = NULL;
+  tp_call_tell_emitter(call);
+  return e;
+}
+
+/* Lock held. */
+static tp_entry *take_entry(task_t *call) {
+  tp_entry *e = take_partial(call);
+  if (!e && call->stage == TP_CALL_DONE) {
+    e = hand_over(call);
+    tell_waiter(call); /* it is not going to get one */
+  }
+  return e;
+}
+
+static result_t *unknown(uint64_t id) {
+  return tp_call_error(id, ERR_INVALID_ARGUMENT,
+                       "no such task: the id is unknown, or its result was already fetched");
+}
+
+result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns) {
+  task_t *call = tp_call_find(cs, id);
+  if (!call || call->deliver != THREADPOOL_BY_ID) {
+    if (call) tp_lock_release(&call->lock);
+    return unknown(id);
+  }
+  tp_entry *e = take_entry(call);
+  if (e || deadline_ns == 0) {
+    tp_lock_release(&call->lock);
+    return e ? &e->r : NULL;
+  }
+  tp_lock_release(&call->lock);
+  int error = tp_self() ? tp_worker_leave() : 0; /* also a worker of another pool */
+  if (error) return tp_call_error(id, error, tp_error_text(error));
+  for (;;) {
+    tp_latch latch = TP_UNSET;
+    if (!(call = tp_call_find(cs, id))) return unknown(id);
+    e = take_entry(call);
+    bool busy = !e && call->waiter;
+    if (!e && !busy) call->waiter = &latch;
+    tp_lock_release(&call->lock);
+    if (e) return &e->r;
+    if (busy) return tp_call_error(id, ERR_BUSY, "another thread waits for this task");
+    if (tp_latch_sleepy(&latch) && tp_latch_sleep(&latch))
+      tp_latch_block(&latch, deadline_ns == UINT64_MAX ? 0 : deadline_ns);
+    tp_lock_acquire(&call->lock);
+    if (call->waiter == &latch) call->waiter = NULL;
+    tp_lock_release(&call->lock);
+    if (deadline_ns != UINT64_MAX && tp_now_ns() >= deadline_ns) deadline_ns = 0;
+    if (deadline_ns == 0) {
+      if (!(call = tp_call_find(cs, id))) return unknown(id);
+      e = take_entry(call);
+      tp_lock_release(&call->lock);
+      return e ? &e->r : NULL;
+    }
+  }
+}
+
+void threadpool_result_free(result_t *result) {
+  tp_entry *e = (tp_entry *)result;
+  if (!e) return;
+  if (!e->final) {
+    tp_put(e);
+    return;
+  }
+  task_t *call = e->call;
+  if (!call) return; /* the one entry that is nobody's */
+  tp_call_release(e);
+  tp_arena_put(&call->arena, call->text);
+  call->text = NULL;
+  tp_calls *cs = call->calls;
+  tp_lock_acquire(&call->lock);
+  tp_call_drop_partials(call);
+  bool orphan = call->stage == TP_CALL_ORPHAN;
+  if (!orphan) tp_call_give(call); /* V3 */
+  tp_lock_release(&call->lock);
+  if (orphan) tp_calls_let_go(cs); /* V5 */
+}
+
+size_t tp_call_completions(tp_calls *cs, result_t **out, size_t n) {
+  size_t got = 0;
+  tp_entry *unwanted = NULL; /* freed without the lock: that calls the program's code */
+  tp_lock_acquire(&cs->drain_lock);
+  int fd = tp_load(&cs->event_fd, seq_cst);
+  uint64_t count;
+  if (fd >= 0 && read(fd, &count, sizeof count) < 0) { /* it was not readable */
+  }
+  while (got < n) {
+    if (!cs->ready) { /* oldest first */
+      tp_entry *e =
+          tp_swap(&cs->completions, NULL, seq_cst); /* after the read; pairs with push_completion */
+      for (tp_entry *next; e; e = next) {
+        next = e->next;
+        e->next = cs->ready;
+        cs->ready = e;
+      }
+      if (!cs->ready) break;
+    }
+    tp_entry *e = cs->ready;
+    cs->ready = e->next;
+    task_t *call = e->call;
+    tp_lock_acquire(&call->lock);
+    bool detached = call->detached;
+    if (e->final) {
+      hand_over(call);
+    } else {
+      call->waiting--;
+      e->call = NULL;
+      tp_call_tell_emitter(call);
+    }
+    tp_lock_release(&call->lock);
+    if (detached) {
+      e->next = unwanted;
+      unwanted = e;
+    } else {
+      out[got++] = &e->r;
+    }
+  }
+  /* What is left: of `ready`, or pushed before the read above, which took back what it had written. */
+  const uint64_t one = 1;
+  if (fd >= 0 && (cs->ready || tp_load(&cs->completions, seq_cst)) &&
+      write(fd, &one, sizeof one) < 0) { /* it is readable anyway */
+  }
+  tp_lock_release(&cs->drain_lock);
+  for (tp_entry *next; unwanted; unwanted = next) {
+    next = unwanted->next;
+    threadpool_result_free(&unwanted->r);
+  }
+  return got;
+}
+
+int tp_call_event_fd(tp_calls *cs) {
+  tp_lock_acquire(&cs->drain_lock);
+  int fd = tp_load(&cs->event_fd, relaxed); /* written under the lock */
+  if (fd < 0) {
+    fd = tp_fail_now() ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd >= 0) {
+      tp_store(&cs->event_fd, fd, seq_cst); /* then the look: who pushed before did not see it */
+      const uint64_t one = 1;
+      if ((cs->ready || tp_load(&cs->completions, seq_cst)) && write(fd, &one, sizeof one) < 0) {
+      }
+    }
+  }
+  tp_lock_release(&cs->drain_lock);
+  return fd >= 0 ? fd : tp_say(ERR_IO, "no descriptor to be had for the events of the pool");
+}
+
+int tp_call_detach(tp_calls *cs, uint64_t id) {
+  task_t *call = tp_call_find(cs, id);
+  if (!call) return tp_say(ERR_INVALID_ARGUMENT, "no such task: %llu", (unsigned long long)id);
+  call->detached = true;
+  tp_entry *e = NULL;
+  if (call->deliver == THREADPOOL_BY_ID) {
+    tp_call_drop_partials(call);
+    if (call->stage == TP_CALL_DONE) e = hand_over(call);
+  }
+  tp_call_tell_emitter(call);
+  tell_waiter(call);
+  tp_lock_release(&call->lock);
+  if (e) threadpool_result_free(&e->r);
+  return 0;
+}
+
+/* --- emitting */
+
+/* A plain handler waits for room, without its seat. It looks now and then whether it is to end. */
+static int wait_for_room(task_t *call) {
+  int error = tp_self() ? tp_worker_leave() : 0;
+  for (;;) {
+    if (error) return error;
+    if (tp_call_cancelled(call)) return ERR_CANCELLED;
+    tp_latch latch = TP_UNSET;
+    tp_lock_acquire(&call->lock);
+    bool room = call->waiting < call->calls->limits.window || call->detached;
+    // cppcheck-suppress autoVariables ; taken back below, under the lock
+    if (!room) call->room = &latch;
+    tp_lock_release(&call->lock);
+    if (room) return 0;
+    if (tp_latch_sleepy(&latch) && tp_latch_sleep(&latch))
+      tp_latch_block(&latch, tp_now_ns() + 20 * TP_NS_PER_MS);
+    tp_lock_acquire(&call->lock);
+    if (call->room == &latch) call->room = NULL;
+    tp_lock_release(&call->lock);
+  }
+}
+
+int tp_call_emit(task_t *call, const void *data, size_t size) {
+  if (size > UINT32_MAX) return ERR_INVALID_ARGUMENT;
+  bool by_callback = call->deliver == THREADPOOL_BY_CALLBACK;
+  for (;;) {
+    if (tp_call_cancelled(call)) return ERR_CANCELLED;
+    tp_lock_acquire(&call->lock);
+    bool detached = call->detached,
+         full = !by_callback && call->waiting >= call->calls->limits.window;
+    if (full && !detached && call->op->poll) call->emit_waits = true;
+    tp_lock_release(&call->lock);
+    if (detached) return ERR_CANCELLED;
+    if (!full) break;
+    if (call->op->poll) return ERR_QUEUE_FULL;
+    int error = wait_for_room(call);
+    if (error) return error;
+  }
+  tp_entry *e = tp_get(sizeof *e + size + 1);
+  if (!e) return ERR_MALLOC_FAILED;
+  *e = (tp_entry){.call = call};
+  char *copy = (char *)(e + 1);
+  if (size) memcpy(copy, data, size);
+  copy[size] = '\0';
+  e->r = (result_t){.task_id = call->result.r.task_id,
+                    .data = copy,
+                    .data_size = (uint32_t)size,
+                    .flags = RESULT_PARTIAL,
+                    .sequence = call->sequence++,
+                    .outer_id = call->result.r.outer_id};
+  if (by_callback) {
+    e->call = NULL;
+    call->callback(&e->r, call->user_data);
+    return 0;
+  }
+  tp_lock_acquire(&call->lock);
+  call->waiting++;
+  if (call->deliver == THREADPOOL_BY_ID) {
+    if (call->last)
+      call->last->next = e;
+    else
+      call->first = e;
+    call->last = e;
+    tell_waiter(call);
+  }
+  tp_lock_release(&call->lock);
+  if (call->deliver == THREADPOOL_BY_QUEUE) push_completion(call->calls, e);
+  return 0;
+}

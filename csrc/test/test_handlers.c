@@ -1,0 +1,218 @@
+/* test_handlers.c - what handlers have beyond arguments and results: wakers, state. */
+#include <pthread.h>
+
+#include "base/error.h"
+#include "help.h"
+
+static threadpool_t *pool;
+static int *volatile nowhere = (int *)0x10; /* the compiler does not know */
+
+static uint64_t submit(const char *json) {
+  uint64_t id = threadpool_submit(pool, json);
+  assert_true(id > 0);
+  return id;
+}
+/* The status of its only entry. */
+static int status_of(uint64_t id) {
+  result_t *r = threadpool_wait_result(pool, id, UINT32_MAX);
+  assert_non_null(r);
+  int status = r->status;
+  threadpool_result_free(r);
+  return status;
+}
+static void has(threadpool_handler h) {
+  assert_int_equal(threadpool_register(pool, &h), 0);
+}
+
+/* --- wakers */
+
+static _Atomic(threadpool_waker *) made;
+static _Atomic int polls;
+static int wait_to_be_woken(task_t *task, void **state) {
+  tp_add(&polls, 1, relaxed);
+  if (*state) return THREADPOOL_READY;
+  *state = task;
+  tp_store(&made, threadpool_waker_new(task), release);
+  return THREADPOOL_PENDING;
+}
+static threadpool_waker *take_waker(void) {
+  threadpool_waker *w;
+  test_wait((w = tp_load(&made, acquire)));
+  tp_store(&made, NULL, relaxed);
+  return w;
+}
+
+/* Wrong: the waker points into memory that went with the pool (make asan). */
+static void a_waker_outlives_its_task_and_its_pool(void **state) {
+  (void)state;
+  pool = test_pool((threadpool_options){.workers = 2, .drain_ms = -1});
+  has((threadpool_handler){.name = "wait", .opcode = 100, .poll = wait_to_be_woken});
+  tp_store(&polls, 0, relaxed);
+  uint64_t id = submit("{\"op\": \"wait\"}");
+  threadpool_waker *w = take_waker();
+  test_wait(threadpool_status(pool, id) == THREADPOOL_WAITING);
+  threadpool_wake(w);
+  assert_int_equal(status_of(id), 0);
+  threadpool_wake(w); /* it has ended */
+  threadpool_wake(NULL);
+  threadpool_waker_free(NULL);
+  submit("{\"op\": \"wait\"}"); /* in the same record, and not woken by the first one's waker */
+  threadpool_waker *other = take_waker();
+  threadpool_wake(w);
+  assert_int_equal(threadpool_shutdown(pool), 0); /* it is cancelled */
+  assert_int_equal(tp_load(&polls, relaxed), 3);
+  threadpool_wake(w);
+  threadpool_wake(other);
+  threadpool_waker_free(w);
+  threadpool_waker_free(other);
+}
+
+static void *wake_on(void *arg) {
+  for (int i = 0; i < 20000; i++) threadpool_wake(arg);
+  return NULL;
+}
+static void a_waker_is_used_beside_a_shutdown(void **state) {
+  (void)state;
+  for (int round = 0; round < test_size(5, 50); round++) {
+    pool = test_pool((threadpool_options){.workers = 1, .drain_ms = -1});
+    has((threadpool_handler){.name = "wait", .opcode = 100, .poll = wait_to_be_woken});
+    submit("{\"op\": \"wait\"}");
+    threadpool_waker *w = take_waker();
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, wake_on, w), 0);
+    assert_int_equal(threadpool_shutdown(pool), 0);
+    pthread_join(thread, NULL);
+    threadpool_waker_free(w);
+  }
+}
+
+static _Atomic int final_status;
+static void on_final(result_t *r, void *user_data) {
+  (void)user_data;
+  tp_store(&final_status, r->status, relaxed);
+  threadpool_result_free(r);
+}
+static void *wake_when_closed(void *arg) {
+  test_wait(threadpool_workers(pool) == 0); /* it takes no new calls */
+  threadpool_wake(arg);
+  return NULL;
+}
+/* A shutdown lets what was begun finish. Wrong: the wake is refused, and the request is cancelled. */
+static void a_waker_works_while_the_pool_drains(void **state) {
+  (void)state;
+  pool = test_pool((threadpool_options){.workers = 1, .drain_ms = 20000});
+  has((threadpool_handler){.name = "wait", .opcode = 100, .poll = wait_to_be_woken});
+  tp_store(&final_status, 1, relaxed);
+  assert_true(threadpool_submit_with_callback(pool, "{\"op\": \"wait\"}", on_final, NULL) > 0);
+  threadpool_waker *w = take_waker();
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, wake_when_closed, w), 0);
+  assert_int_equal(threadpool_shutdown(pool), 0);
+  pthread_join(thread, NULL);
+  assert_int_equal(tp_load(&final_status, relaxed), 0);
+  threadpool_waker_free(w);
+}
+
+/* --- the state of poll handlers */
+
+enum { KEEP = 1, FREE = 2, CRASH = 3, WAIT = 4 };
+static _Atomic int dropped, balance;
+
+/* Keeps memory in *state; then does what its payload says. */
+static int keep_state(task_t *task, void **state) {
+  if (!*state) {
+    *state = malloc(100);
+    tp_add(&balance, 1, relaxed);
+    return THREADPOOL_AGAIN;
+  }
+  size_t size;
+  switch (*(const char *)threadpool_payload(task, &size)) {
+  case WAIT: return THREADPOOL_PENDING;
+  case CRASH: return *(volatile int *)nowhere;
+  case FREE:
+    free(*state);
+    *state = NULL;
+    tp_sub(&balance, 1, relaxed);
+  }
+  return THREADPOOL_READY;
+}
+static void drop_state(void *state) {
+  free(state);
+  tp_sub(&balance, 1, relaxed);
+  tp_add(&dropped, 1, relaxed);
+}
+static void drop_and_crash(void *state) {
+  drop_state(state);
+  *(volatile int *)nowhere = 1;
+}
+static uint64_t submit_kind(uint32_t opcode, char kind) {
+  threadpool_request q = {.opcode = opcode, .payload = &kind, .size = 1};
+  uint64_t id;
+  assert_int_equal(threadpool_submit_batch(pool, &q, 1, &id), 1);
+  return id;
+}
+
+/* Wrong: `balance` is not 0 (leaked), or below (dropped twice; make asan). */
+static void a_state_is_dropped_however_it_ends(void **state) {
+  (void)state;
+  pool = test_pool((threadpool_options){.workers = 2, .drain_ms = -1});
+  threadpool_handler keep = {.name = "keep", .opcode = 100, .poll = keep_state, .drop = drop_state};
+  has(keep);
+  has((threadpool_handler){
+      .name = "crash", .opcode = 101, .poll = keep_state, .drop = drop_and_crash});
+  dropped = balance = 0;
+  assert_int_equal(status_of(submit_kind(100, KEEP)), 0);
+  assert_int_equal(dropped, 1);
+  assert_int_equal(status_of(submit_kind(100, FREE)), 0);
+  assert_int_equal(dropped, 1);
+  assert_int_equal(status_of(submit_kind(100, CRASH)), ERR_HANDLER_CRASH);
+  assert_int_equal(dropped, 2);
+  uint64_t id = submit_kind(100, WAIT);
+  test_wait(threadpool_status(pool, id) == THREADPOOL_WAITING);
+  assert_int_equal(threadpool_cancel(pool, id), 1);
+  assert_int_equal(status_of(id), ERR_CANCELLED);
+  assert_int_equal(dropped, 3);
+  /* Crashes in it, also after the handler has crashed. */
+  for (char kind = KEEP; kind <= CRASH; kind += CRASH - KEEP) {
+    result_t *r = threadpool_wait_result(pool, submit_kind(101, kind), UINT32_MAX);
+    assert_int_equal(r->status, ERR_HANDLER_CRASH);
+    assert_string_equal(r->error_msg, "handler crash crashed in its drop: SIGSEGV at address 0x10");
+    threadpool_result_free(r);
+  }
+  assert_int_equal(dropped, 5);
+  /* Cancelled at one moment or another, and by the shutdown. */
+  for (int i = 0; i < test_size(200, 5000); i++) {
+    id = submit_kind(100, WAIT);
+    for (int k = i % 50; k > 0; k--) tp_pause();
+    if (i % 100 == 99) continue;
+    assert_int_equal(threadpool_cancel(pool, id), 1);
+    assert_int_equal(status_of(id), ERR_CANCELLED);
+    assert_true(balance <= 1 + i / 100);
+  }
+  assert_int_equal(threadpool_shutdown(pool), 0);
+  assert_int_equal(balance, 0);
+}
+
+static void run_nothing(task_t *task) {
+  (void)task;
+}
+static void drop_is_for_poll_handlers(void **state) {
+  (void)state;
+  pool = test_pool((threadpool_options){.workers = 1});
+  threadpool_handler h = {.name = "x", .opcode = -1, .run = run_nothing, .drop = drop_state};
+  assert_int_equal(threadpool_register(pool, &h), ERR_INVALID_ARGUMENT);
+  assert_string_equal(threadpool_last_error(),
+                      "handler x: drop is for the state of a poll handler");
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_waker_outlives_its_task_and_its_pool),
+      cmocka_unit_test(a_waker_is_used_beside_a_shutdown),
+      cmocka_unit_test(a_waker_works_while_the_pool_drains),
+      cmocka_unit_test(a_state_is_dropped_however_it_ends),
+      cmocka_unit_test(drop_is_for_poll_handlers),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
