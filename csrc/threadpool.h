@@ -36,7 +36,7 @@ extern "C" {
 #endif
 
 /* Grows when a function or a structure below changes in a way that a program must be rebuilt for. */
-#define THREADPOOL_ABI 4
+#define THREADPOOL_ABI 5
 
 typedef struct threadpool threadpool_t;
 typedef struct threadpool_worker threadpool_worker;
@@ -123,19 +123,26 @@ THREADPOOL_API uint64_t threadpool_submit_with_callback(threadpool_t *pool, cons
                                                         result_callback_fn callback,
                                                         void *user_data);
 
-enum { THREADPOOL_HIGH, THREADPOOL_NORMAL, THREADPOOL_LOW };
+enum { THREADPOOL_NORMAL, THREADPOOL_HIGH, THREADPOOL_LOW };
 enum { THREADPOOL_BY_ID, THREADPOOL_BY_CALLBACK, THREADPOOL_BY_QUEUE };
+
+typedef struct threadpool_queue threadpool_queue;
 
 /* A request in full; what is 0 is the default. */
 typedef struct threadpool_request {
   const char *json;    /* the text; NULL: no text but `opcode` and `payload` */
   size_t length;       /* of the text; 0: it ends with a zero */
-  uint32_t opcode;     /* without text: what to do */
+  uint32_t opcode;     /* without text: what to do; as are the next four */
   const void *payload; /* without text: the argument, size bytes, copied (threadpool_payload) */
   size_t size;
-  int deliver; /* THREADPOOL_BY_ID, _BY_CALLBACK, _BY_QUEUE (threadpool_completions) */
+  int priority;        /* THREADPOOL_NORMAL, _HIGH, _LOW */
+  uint32_t timeout_ms; /* 0: none */
+  int deliver;         /* THREADPOOL_BY_ID, _BY_CALLBACK, _BY_QUEUE (threadpool_completions) */
   result_callback_fn callback; /* if _BY_CALLBACK */
   void *user_data;             /* given to the callback */
+  threadpool_queue *queue;     /* if _BY_QUEUE: NULL is the pool's own, threadpool_completions */
+  bool
+      credited; /* if _BY_QUEUE: a partial result counts towards the window until threadpool_credit */
 } threadpool_request;
 
 /* [any] Submit n requests at once; ids[i] is that of the i-th, or 0. Returns how many were accepted: the first ones;
@@ -155,6 +162,22 @@ THREADPOOL_API result_t *threadpool_wait_result(threadpool_t *pool, uint64_t tas
 
 /* [any] Free an entry, also after the pool is gone. NULL is allowed. */
 THREADPOOL_API void threadpool_result_free(result_t *result);
+
+/* Queues of completions of one's own: for a part of a program that drains its results by itself, from any number of
+ * pools. _new: NULL, out of memory. _free [any, no request names it any more] frees what nobody took; NULL is allowed. */
+THREADPOOL_API threadpool_queue *threadpool_queue_new(void);
+THREADPOOL_API void threadpool_queue_free(threadpool_queue *queue);
+/* [any] As threadpool_completions and threadpool_event_fd. The descriptor is closed with the queue. */
+THREADPOOL_API size_t threadpool_queue_take(threadpool_queue *queue, result_t **out, size_t n);
+THREADPOOL_API int threadpool_queue_fd(threadpool_queue *queue);
+/* [any, one thread at a time] Wait up to timeout_ms (UINT32_MAX: without limit). 1: there is something to take; 0: the
+ * time is over; ERR_BUSY: a signal handler ran, call it again when that was dealt with. */
+THREADPOOL_API int threadpool_queue_wait(threadpool_queue *queue, uint32_t timeout_ms);
+/* [any] n partial results of a `credited` request were used: there is room for so many more. ERR_INVALID_ARGUMENT:
+ * unknown. */
+THREADPOOL_API int threadpool_credit(threadpool_t *pool, uint64_t task_id, uint32_t n);
+/* [any] How many requests count towards max_pending: those whose final entry nobody has fetched. A recent value. */
+THREADPOOL_API uint32_t threadpool_pending(threadpool_t *pool);
 
 /* [any] Up to n entries of requests with THREADPOOL_BY_QUEUE, in the order in which they came; returns how many. */
 THREADPOOL_API size_t threadpool_completions(threadpool_t *pool, result_t **out, size_t n);
@@ -231,7 +254,8 @@ THREADPOOL_API void threadpool_return(task_t *task, void *data, size_t size,
                                       void (*release)(void *data, void *arg), void *arg);
 THREADPOOL_API int threadpool_return_copy(task_t *task, const void *data, size_t size);
 
-/* [H] It fails with this code (negative) and message, as of printf; what was returned is discarded. */
+/* [H] It fails with this code (negative) and message, as of printf; what was returned is discarded. What is returned
+ * after that goes with the error: its `data`. */
 THREADPOOL_API void threadpool_fail(task_t *task, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

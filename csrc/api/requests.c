@@ -2,6 +2,7 @@
 #include "api/pool.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "pool/completions.h"
 #include "sched/guard.h"
 
 /* What is wrong with this pool; 0: nothing, and it was entered. */
@@ -64,7 +65,7 @@ result_t *threadpool_wait_result(threadpool_t *pool, uint64_t task_id, uint32_t 
 
 size_t threadpool_completions(threadpool_t *pool, result_t **out, size_t n) {
   if (!out || entered(pool) != 0) return 0;
-  size_t got = tp_call_completions(pool->requests, out, n);
+  size_t got = tp_completions_take(tp_calls_queue(pool->requests), out, n);
   tp_leave(pool);
   return got;
 }
@@ -72,9 +73,48 @@ size_t threadpool_completions(threadpool_t *pool, result_t **out, size_t n) {
 int threadpool_event_fd(threadpool_t *pool) {
   int fd = entered(pool);
   if (fd) return fd;
-  fd = tp_call_event_fd(pool->requests);
+  fd = tp_completions_fd(tp_calls_queue(pool->requests));
   tp_leave(pool);
   return fd;
+}
+
+threadpool_queue *threadpool_queue_new(void) {
+  threadpool_queue *q = tp_completions_new(NULL, NULL);
+  if (!q) tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
+  return q;
+}
+
+void threadpool_queue_free(threadpool_queue *queue) {
+  tp_completions_free(queue);
+}
+
+size_t threadpool_queue_take(threadpool_queue *queue, result_t **out, size_t n) {
+  return queue && out ? tp_completions_take(queue, out, n) : 0;
+}
+
+int threadpool_queue_fd(threadpool_queue *queue) {
+  return queue ? tp_completions_fd(queue) : tp_say(ERR_INVALID_ARGUMENT, "the queue is NULL");
+}
+
+int threadpool_queue_wait(threadpool_queue *queue, uint32_t timeout_ms) {
+  if (!queue) return tp_say(ERR_INVALID_ARGUMENT, "the queue is NULL");
+  return tp_completions_wait(
+      queue, timeout_ms == UINT32_MAX ? UINT64_MAX : tp_now_ns() + timeout_ms * TP_NS_PER_MS);
+}
+
+int threadpool_credit(threadpool_t *pool, uint64_t task_id, uint32_t n) {
+  int code = entered(pool);
+  if (code) return code;
+  code = tp_call_credit(pool->requests, task_id, n);
+  tp_leave(pool);
+  return code;
+}
+
+uint32_t threadpool_pending(threadpool_t *pool) {
+  if (entered(pool) != 0) return 0;
+  uint32_t n = tp_calls_pending(pool->requests);
+  tp_leave(pool);
+  return n;
 }
 
 int threadpool_cancel(threadpool_t *pool, uint64_t task_id) {

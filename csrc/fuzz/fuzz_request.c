@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   } else {
     must(size <= limits.max_request_bytes && r.doc && r.op && !r.op->missing);
     must(!r.args || yyjson_is_obj(r.args));
-    must(r.priority >= THREADPOOL_HIGH && r.priority <= THREADPOOL_LOW);
+    must(r.priority >= TP_HIGH && r.priority <= TP_LOW);
     must(r.timeout_ms <= UINT32_MAX);
     size_t length; /* what was read can be written */
     const yyjson_alc memory = tp_json_memory(&arena);

@@ -50,7 +50,6 @@ static void finish(task_t *call) {
   tp_entry *e = &call->result;
   e->r.sequence = call->sequence;
   if (e->r.status < 0) {
-    tp_call_release(e);
     if (!e->r.error_msg[0])
       snprintf(e->r.error_msg, sizeof e->r.error_msg, "%s", tp_error_text(e->r.status));
   }
@@ -123,6 +122,7 @@ static void end_call(tp_task *t) {
   if (call->refused) code = call->refused;
   if (code) {
     call->result.r.status = code;
+    tp_call_release(&call->result); /* what it failed with is not what it would have told */
     if (!call->refused) call->result.r.error_msg[0] = '\0';
   }
   finish(call);
@@ -219,7 +219,7 @@ static int decode(task_t *call, tp_request *r) {
 
 void tp_call_open(tp_letter *letter) {
   task_t *call = (task_t *)((char *)letter - offsetof(task_t, letter));
-  tp_request r = {.priority = THREADPOOL_NORMAL};
+  tp_request r = {.priority = call->priority, .timeout_ms = call->timeout_ms};
   int error = decode(call, &r);
   call->op = r.op;
   call->doc = r.doc;
@@ -235,6 +235,9 @@ static int check(const threadpool_request *q) {
   if (q->deliver < THREADPOOL_BY_ID || q->deliver > THREADPOOL_BY_QUEUE)
     return tp_say(ERR_INVALID_ARGUMENT, "request: deliver %d is not one of THREADPOOL_BY_...",
                   q->deliver);
+  if (q->priority < THREADPOOL_NORMAL || q->priority > THREADPOOL_LOW)
+    return tp_say(ERR_INVALID_ARGUMENT,
+                  "request: priority %d is not THREADPOOL_NORMAL, _HIGH or _LOW", q->priority);
   if (q->deliver == THREADPOOL_BY_CALLBACK && !q->callback)
     return tp_say(ERR_INVALID_ARGUMENT, "request: no callback is given");
   return 0;
@@ -276,11 +279,17 @@ static task_t *accept(tp_calls *cs, const threadpool_request *q, uint64_t begin_
   call->task = NULL;
   call->waiter = call->room = NULL;
   call->first = call->last = NULL;
+  call->queue = q->queue ? q->queue : cs->queue;
+  call->credited = q->credited;
   call->callback = q->callback;
   call->user_data = q->user_data;
   call->state = NULL;
   call->begin_ns = begin_ns;
   call->opcode = q->opcode;
+  call->timeout_ms = q->timeout_ms;
+  call->priority = q->priority == THREADPOOL_HIGH  ? TP_HIGH
+                   : q->priority == THREADPOOL_LOW ? TP_LOW
+                                                   : TP_NORMAL;
   call->text = copy;
   call->text_size = length;
   call->doc = NULL;

@@ -59,6 +59,7 @@ struct threadpool_task {
   uint8_t stage;     /* V1 */
   uint8_t deliver;   /* constant from here on while it lives */
   bool detached;     /* V1 */
+  bool credited;     /* constant: its partial entries count until tp_call_credit */
   bool limited;      /* it has a deadline */
   bool has_json;     /* constant: `text` is that, and not a payload */
   bool unwanted;     /* V1: cancelled while SENT */
@@ -70,17 +71,20 @@ struct threadpool_task {
   tp_calls *calls;
   threadpool_t *pool;
   const tp_op *op;
-  tp_task *task;          /* V1: while LIVE, with a reference */
-  tp_latch *waiter;       /* V1: who waits for an entry */
-  tp_latch *room;         /* V1: a plain handler that waits for room */
-  tp_entry *first, *last; /* V1: partial entries */
+  tp_task *task;           /* V1: while LIVE, with a reference */
+  tp_latch *waiter;        /* V1: who waits for an entry */
+  tp_latch *room;          /* V1: a plain handler that waits for room */
+  tp_entry *first, *last;  /* V1: partial entries */
+  threadpool_queue *queue; /* constant */
   result_callback_fn callback;
   void *user_data;
   void *state; /* of a poll handler */
   /* the request */
   uint64_t begin_ns; /* when it was submitted */
-  uint32_t opcode;   /* if it has no JSON */
-  char *text;        /* with its padding; its payload if it has no JSON; NULL: too large */
+  uint32_t opcode;   /* if it has no JSON, as are the next two */
+  uint32_t timeout_ms;
+  uint8_t priority;
+  char *text; /* with its padding; its payload if it has no JSON; NULL: too large */
   size_t text_size;
   yyjson_doc *doc;
   yyjson_val *args;
@@ -113,11 +117,15 @@ size_t tp_call_submit(tp_calls *cs, const threadpool_request *requests, size_t n
 result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns);
 /* [any] An entry of no call. */
 result_t *tp_call_error(uint64_t id, int code, const char *message);
-size_t tp_call_completions(tp_calls *cs, result_t **out, size_t n);
-int tp_call_event_fd(tp_calls *cs);
 int tp_call_cancel(tp_calls *cs, uint64_t id);
 int tp_call_detach(tp_calls *cs, uint64_t id);
 int tp_call_status(tp_calls *cs, uint64_t id);
+/* [any] n partial entries of a `credited` request were used. */
+int tp_call_credit(tp_calls *cs, uint64_t id, uint32_t n);
+/* [any] The pool's own. */
+threadpool_queue *tp_calls_queue(tp_calls *cs);
+/* [any] How many count towards max_pending (V4): a recent value. */
+uint32_t tp_calls_pending(tp_calls *cs);
 
 /* [H] For handler.c. */
 bool tp_call_cancelled(task_t *call);

@@ -1,9 +1,8 @@
 /* calls.c - the calls of a pool: their records, and what they share. Rules V3 and V5: call.h. */
 #include "pool/calls.h"
 
-#include <unistd.h>
-
 #include "base/alloc.h"
+#include "pool/completions.h"
 
 static shard *shard_of(tp_calls *cs) {
   static _Atomic unsigned threads;
@@ -62,16 +61,18 @@ tp_calls *tp_calls_new(threadpool_t *pool, tp_tasks *tasks, tp_reactor *reactor,
   cs->tasks = tasks;
   cs->reactor = reactor;
   cs->limits = *options;
-  tp_store(&cs->event_fd, -1, relaxed); /* nobody else knows it yet */
   tp_slab_init(&cs->slab, sizeof(task_t), 0);
   cs->ops = tp_ops_new();
   cs->symbols = tp_symbols_new();
   cs->updaters = tp_updaters_new(tasks, tp_call_open);
-  if (cs->ops && cs->symbols && cs->updaters && make_records(cs, options->initial)) return cs;
+  cs->queue = tp_completions_new(NULL, NULL);
+  if (cs->ops && cs->symbols && cs->updaters && cs->queue && make_records(cs, options->initial))
+    return cs;
   free_records(cs);
   tp_updaters_free(cs->updaters);
   tp_ops_free(cs->ops);
   if (cs->symbols) tp_symbols_free(cs->symbols);
+  tp_completions_free(cs->queue);
   tp_free(cs);
   return NULL;
 }
@@ -82,23 +83,15 @@ void tp_calls_let_go(tp_calls *cs) {
   tp_free(cs);
 }
 
-/* Final ones are parts of their records. */
-static void free_completions(tp_entry *e) {
-  for (tp_entry *next; e; e = next) {
-    next = e->next;
-    if (!e->final) tp_put(e);
-  }
-}
-
 void tp_calls_free(tp_calls *cs) {
-  free_completions(cs->ready);
-  free_completions(tp_load(&cs->completions, relaxed));
+  tp_completions_free(cs->queue);     /* first: what is left in another one is N3's */
   tp_store(&cs->orphans, 1, relaxed); /* ours, until all records have been looked at */
   uint32_t used = tp_slab_used(&cs->slab);
   for (uint32_t i = 0; i < used; i++) {
     task_t *call = (task_t *)tp_slab_at(&cs->slab, i);
-    tp_lock_acquire(&call->lock); /* V3 */
-    if (call->stage == TP_CALL_FETCHED) {
+    tp_lock_acquire(&call->lock);                                                      /* V3 */
+    bool queued = call->stage == TP_CALL_DONE && call->deliver == THREADPOOL_BY_QUEUE; /* N3 */
+    if (call->stage == TP_CALL_FETCHED || queued) {
       call->stage = TP_CALL_ORPHAN;
       tp_add(&cs->orphans, 1, relaxed);
     } else if (call->stage == TP_CALL_DONE) {
@@ -109,8 +102,6 @@ void tp_calls_free(tp_calls *cs) {
     }
     tp_lock_release(&call->lock);
   }
-  int fd = tp_load(&cs->event_fd, relaxed);
-  if (fd >= 0) close(fd);
   tp_updaters_free(cs->updaters);
   tp_ops_free(cs->ops);
   tp_symbols_free(cs->symbols);
@@ -125,4 +116,10 @@ tp_ops *tp_calls_ops(tp_calls *cs) {
 }
 symbol_table_t *tp_calls_symbols(tp_calls *cs) {
   return cs->symbols;
+}
+threadpool_queue *tp_calls_queue(tp_calls *cs) {
+  return cs->queue;
+}
+uint32_t tp_calls_pending(tp_calls *cs) {
+  return tp_load(&cs->pending, relaxed); /* a recent one is what is promised */
 }

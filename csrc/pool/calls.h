@@ -23,12 +23,9 @@ struct tp_calls {
   tp_updaters *updaters;
   tp_calls_options limits;
   tp_slab slab;
-  TP_ALIGNED _Atomic uint32_t pending;        /* V4 */
-  TP_ALIGNED _Atomic(tp_entry *) completions; /* newest first, taken whole */
-  _Atomic int event_fd;                       /* -1: nobody has asked for it */
-  tp_lock drain_lock;                         /* guards `ready` and the making of event_fd */
-  tp_entry *ready;                            /* taken from completions, oldest first */
-  _Atomic size_t orphans;                     /* V5 */
+  TP_ALIGNED _Atomic uint32_t pending; /* V4 */
+  threadpool_queue *queue;             /* of requests that name no other */
+  _Atomic size_t orphans;              /* V5 */
   shard shards[SHARDS];
 };
 
@@ -54,6 +51,8 @@ task_t *tp_call_find(tp_calls *cs, uint64_t id);
 void tp_call_deliver(task_t *call);
 /* [who has the entry] Its data goes back to where it came from. */
 void tp_call_release(tp_entry *e);
+/* [lock held] The final entry goes to somebody (V4). */
+tp_entry *tp_call_hand_over(task_t *call);
 /* [lock held] */
 void tp_call_drop_partials(task_t *call);
 /* [lock held] There is room for another partial entry, or nobody wants them any more. */

@@ -1,12 +1,11 @@
 /* deliver.c - what becomes of a call's entries: by id, by callback, by queue. Rules V1 to V4: call.h. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "pool/calls.h"
+#include "pool/completions.h"
 
 void tp_call_release(tp_entry *e) {
   void (*release)(void *, void *) = e->release;
@@ -26,17 +25,6 @@ void tp_call_drop_partials(task_t *call) {
   call->waiting = 0;
 }
 
-static void push_completion(tp_calls *cs, tp_entry *e) {
-  tp_entry *top = tp_load(&cs->completions, relaxed); /* a guess, the CAS checks it */
-  do e->next = top;
-  while (!tp_cas_weak(&cs->completions, &top, e,
-                      seq_cst)); /* before the look at event_fd; pairs with take */
-  int fd = tp_load(&cs->event_fd, seq_cst);
-  const uint64_t one = 1;
-  if (!top && fd >= 0 && write(fd, &one, sizeof one) < 0) { /* full: it is readable anyway */
-  }
-}
-
 /* Lock held. */
 static void tell_waiter(task_t *call) {
   if (call->waiter) tp_latch_open(call->waiter);
@@ -49,9 +37,8 @@ void tp_call_tell_emitter(task_t *call) {
   call->emit_waits = false;
 }
 
-/* Lock held: the final entry goes to somebody (V4). */
-static tp_entry *hand_over(task_t *call) {
-  call->stage = TP_CALL_FETCHED;
+tp_entry *tp_call_hand_over(task_t *call) {
+  if (call->stage != TP_CALL_ORPHAN) call->stage = TP_CALL_FETCHED; /* N3 */
   tp_sub(&call->calls->pending, 1, relaxed); /* a limit: nothing is ordered by it */
   return &call->result;
 }
@@ -64,9 +51,9 @@ void tp_call_deliver(task_t *call) {
   call->stage = TP_CALL_DONE;
   /* Partial entries among the completions still point to the record: then the final one follows them. */
   bool discard = call->detached && !(call->deliver == THREADPOOL_BY_QUEUE && call->waiting > 0);
-  if (discard || call->deliver == THREADPOOL_BY_CALLBACK) hand_over(call);
+  if (discard || call->deliver == THREADPOOL_BY_CALLBACK) tp_call_hand_over(call);
   int deliver = call->deliver;
-  tp_calls *cs = call->calls;
+  threadpool_queue *queue = call->queue;
   if (deliver == THREADPOOL_BY_ID) tell_waiter(call);
   tp_lock_release(&call->lock); /* a fetched one may be gone from here on */
   if (discard)
@@ -74,7 +61,7 @@ void tp_call_deliver(task_t *call) {
   else if (deliver == THREADPOOL_BY_CALLBACK)
     call->callback(&e->r, call->user_data);
   else if (deliver == THREADPOOL_BY_QUEUE)
-    push_completion(cs, e);
+    tp_completions_push(queue, e);
   if (task) tp_task_unref(task);
 }
 
@@ -125,7 +112,7 @@ static tp_entry *take_partial(task_t *call) {
 static tp_entry *take_entry(task_t *call) {
   tp_entry *e = take_partial(call);
   if (!e && call->stage == TP_CALL_DONE) {
-    e = hand_over(call);
+    e = tp_call_hand_over(call);
     tell_waiter(call); /* it is not going to get one */
   }
   return e;
@@ -195,74 +182,6 @@ void threadpool_result_free(result_t *result) {
   if (orphan) tp_calls_let_go(cs); /* V5 */
 }
 
-size_t tp_call_completions(tp_calls *cs, result_t **out, size_t n) {
-  size_t got = 0;
-  tp_entry *unwanted = NULL; /* freed without the lock: that calls the program's code */
-  tp_lock_acquire(&cs->drain_lock);
-  int fd = tp_load(&cs->event_fd, seq_cst);
-  uint64_t count;
-  if (fd >= 0 && read(fd, &count, sizeof count) < 0) { /* it was not readable */
-  }
-  while (got < n) {
-    if (!cs->ready) { /* oldest first */
-      tp_entry *e =
-          tp_swap(&cs->completions, NULL, seq_cst); /* after the read; pairs with push_completion */
-      for (tp_entry *next; e; e = next) {
-        next = e->next;
-        e->next = cs->ready;
-        cs->ready = e;
-      }
-      if (!cs->ready) break;
-    }
-    tp_entry *e = cs->ready;
-    cs->ready = e->next;
-    task_t *call = e->call;
-    tp_lock_acquire(&call->lock);
-    bool detached = call->detached;
-    if (e->final) {
-      hand_over(call);
-    } else {
-      call->waiting--;
-      e->call = NULL;
-      tp_call_tell_emitter(call);
-    }
-    tp_lock_release(&call->lock);
-    if (detached) {
-      e->next = unwanted;
-      unwanted = e;
-    } else {
-      out[got++] = &e->r;
-    }
-  }
-  /* What is left: of `ready`, or pushed before the read above, which took back what it had written. */
-  const uint64_t one = 1;
-  if (fd >= 0 && (cs->ready || tp_load(&cs->completions, seq_cst)) &&
-      write(fd, &one, sizeof one) < 0) { /* it is readable anyway */
-  }
-  tp_lock_release(&cs->drain_lock);
-  for (tp_entry *next; unwanted; unwanted = next) {
-    next = unwanted->next;
-    threadpool_result_free(&unwanted->r);
-  }
-  return got;
-}
-
-int tp_call_event_fd(tp_calls *cs) {
-  tp_lock_acquire(&cs->drain_lock);
-  int fd = tp_load(&cs->event_fd, relaxed); /* written under the lock */
-  if (fd < 0) {
-    fd = tp_fail_now() ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (fd >= 0) {
-      tp_store(&cs->event_fd, fd, seq_cst); /* then the look: who pushed before did not see it */
-      const uint64_t one = 1;
-      if ((cs->ready || tp_load(&cs->completions, seq_cst)) && write(fd, &one, sizeof one) < 0) {
-      }
-    }
-  }
-  tp_lock_release(&cs->drain_lock);
-  return fd >= 0 ? fd : tp_say(ERR_IO, "no descriptor to be had for the events of the pool");
-}
-
 int tp_call_detach(tp_calls *cs, uint64_t id) {
   task_t *call = tp_call_find(cs, id);
   if (!call) return tp_say(ERR_INVALID_ARGUMENT, "no such task: %llu", (unsigned long long)id);
@@ -270,12 +189,21 @@ int tp_call_detach(tp_calls *cs, uint64_t id) {
   tp_entry *e = NULL;
   if (call->deliver == THREADPOOL_BY_ID) {
     tp_call_drop_partials(call);
-    if (call->stage == TP_CALL_DONE) e = hand_over(call);
+    if (call->stage == TP_CALL_DONE) e = tp_call_hand_over(call);
   }
   tp_call_tell_emitter(call);
   tell_waiter(call);
   tp_lock_release(&call->lock);
   if (e) threadpool_result_free(&e->r);
+  return 0;
+}
+
+int tp_call_credit(tp_calls *cs, uint64_t id, uint32_t n) {
+  task_t *call = tp_call_find(cs, id);
+  if (!call) return tp_say(ERR_INVALID_ARGUMENT, "no such task: %llu", (unsigned long long)id);
+  call->waiting -= n < call->waiting ? n : call->waiting;
+  tp_call_tell_emitter(call);
+  tp_lock_release(&call->lock);
   return 0;
 }
 
@@ -346,6 +274,6 @@ int tp_call_emit(task_t *call, const void *data, size_t size) {
     tell_waiter(call);
   }
   tp_lock_release(&call->lock);
-  if (call->deliver == THREADPOOL_BY_QUEUE) push_completion(call->calls, e);
+  if (call->deliver == THREADPOOL_BY_QUEUE) tp_completions_push(call->queue, e);
   return 0;
 }

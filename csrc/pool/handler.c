@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "pool/call.h"
+#include "pool/calls.h"
 #include "pool/request.h"
 
 static yyjson_val *member(const task_t *task, const char *name) {
@@ -120,6 +120,7 @@ void threadpool_fail(task_t *task, int code, const char *format, ...) {
   va_start(args, format);
   int length = vsnprintf(r->error_msg, sizeof r->error_msg, format, args);
   va_end(args);
+  tp_call_release(&task->result);
   tp_text_clean(r->error_msg, length >= (int)sizeof r->error_msg);
   r->status = code < 0 ? code : ERR_INVALID_ARGUMENT;
 }

@@ -192,7 +192,7 @@ static int check_depth(yyjson_doc *doc, uint32_t most) {
 
 int tp_request_decode(tp_request *r, const tp_ops *ops, const tp_calls_options *limits,
                       tp_arena *arena, char *text, size_t length) {
-  *r = (tp_request){.priority = THREADPOOL_NORMAL};
+  *r = (tp_request){.priority = TP_NORMAL};
   if (length > limits->max_request_bytes)
     return tp_say(ERR_INVALID_JSON,
                   "the request has %zu bytes: expected at most %u (max_request_bytes)", length,
@@ -237,9 +237,9 @@ int tp_request_decode(tp_request *r, const tp_ops *ops, const tp_calls_options *
     return wrong(M_timeout_ms, v);
   if ((v = member[M_priority])) {
     if (yyjson_equals_str(v, "high"))
-      r->priority = THREADPOOL_HIGH;
+      r->priority = TP_HIGH;
     else if (yyjson_equals_str(v, "low"))
-      r->priority = THREADPOOL_LOW;
+      r->priority = TP_LOW;
     else if (!yyjson_equals_str(v, "normal"))
       return wrong(M_priority, v);
   }

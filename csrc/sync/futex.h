@@ -5,8 +5,10 @@
 #ifndef TP_SYNC_FUTEX_H
 #define TP_SYNC_FUTEX_H
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -24,6 +26,15 @@ static inline void tp_futex_wait_until(_Atomic uint32_t *word, uint32_t expected
                                        uint64_t deadline_ns) {
   struct timespec t = {(time_t)(deadline_ns / TP_NS_PER_S), (long)(deadline_ns % TP_NS_PER_S)};
   syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, expected, &t, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+/* [any] The same, deadline_ns UINT64_MAX: without limit. True: a signal handler ran. */
+static inline bool tp_futex_interrupted(_Atomic uint32_t *word, uint32_t expected,
+                                        uint64_t deadline_ns) {
+  struct timespec t = {(time_t)(deadline_ns / TP_NS_PER_S), (long)(deadline_ns % TP_NS_PER_S)};
+  long failed = syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, expected,
+                        deadline_ns == UINT64_MAX ? NULL : &t, NULL, FUTEX_BITSET_MATCH_ANY);
+  return failed != 0 && errno == EINTR;
 }
 
 /* [any] Wake up to n threads that wait on word. The word itself need not exist any more: the kernel
