@@ -23,7 +23,7 @@ DATADIR    ?= $(PREFIX)/share
 
 # --- sources ------------------------------------------------------------------------------------
 # The layers from bottom to top; includes point downwards (config/build/check-includes.sh).
-LAYERS := base sync sched task io pool ops ipc api
+LAYERS := base sync sched task io pool ops ipc api lua
 
 LIB_SRCS    := $(sort $(wildcard $(LAYERS:%=csrc/%/*.c)))
 PUBLIC_HDRS := $(sort $(wildcard csrc/threadpool*.h))
