@@ -159,6 +159,26 @@ static void partial_results_come_in_order_then_one_final(void **state) {
   end();
 }
 
+static void a_part_that_is_no_string_is_named(void **state) {
+  (void)state;
+  begin((threadpool_options){.workers = 1, .window = 1});
+  gives("{\"op\": \"echo\", \"args\": {\"parts\": []}}", 0, NULL);
+  gives("{\"op\": \"echo\", \"args\": {\"parts\": {}}}", ERR_INVALID_ARGUMENT,
+        "argument \"parts\": expected an array of strings, got object");
+  uint64_t id = threadpool_submit(
+      pool, "{\"op\": \"echo\", \"args\": {\"parts\": [\"a\", \"b\", [\"c\"], \"d\"]}}");
+  for (int i = 0; i < 2; i++) {
+    result_t *r = wait_for(id);
+    assert_string_equal(r->data, i ? "b" : "a");
+    threadpool_result_free(r);
+  }
+  result_t *r = wait_for(id);
+  assert_int_equal(r->status, ERR_INVALID_ARGUMENT);
+  assert_string_equal(r->error_msg, "argument \"parts\": item 2: expected a string, got array");
+  threadpool_result_free(r);
+  end();
+}
+
 enum { EMITTED = 50 };
 static void emit_many(task_t *task) {
   for (int i = 0; i < EMITTED; i++)
@@ -476,6 +496,7 @@ int main(void) {
       cmocka_unit_test(the_outer_id_comes_back),
       cmocka_unit_test(an_unknown_id_gets_an_error),
       cmocka_unit_test(partial_results_come_in_order_then_one_final),
+      cmocka_unit_test(a_part_that_is_no_string_is_named),
       cmocka_unit_test(a_plain_handler_waits_at_a_full_window),
       cmocka_unit_test(callbacks_get_every_entry),
       cmocka_unit_test(completions_come_in_batches),
