@@ -237,7 +237,7 @@ THREADPOOL_API void threadpool_fail(task_t *task, int code, const char *format, 
 
 /* [H] A partial result, copied. While the window is full, a plain handler waits, its seat given away meanwhile; a
  * poll handler gets ERR_QUEUE_FULL, returns THREADPOOL_PENDING, and is called again when there is room.
- * ERR_CANCELLED: nobody wants it any more; ERR_MALLOC_FAILED. */
+ * ERR_CANCELLED: nobody wants it any more, or the window is full and the pool closes; ERR_MALLOC_FAILED. */
 THREADPOOL_API int threadpool_emit(task_t *task, const void *data, size_t size);
 
 /* [H] Whether it was asked to end. A long handler asks now and then, and returns; once it was told so its request ends

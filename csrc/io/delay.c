@@ -21,7 +21,7 @@ static int start(tp_alarm_clock *c, tp_reactor *r, tp_task *t, uint64_t deadline
   c->task = tp_task_ref(t);
   c->cancels = cancels;
   tp_store(&c->fired, false, relaxed); /* before the timer is started, whose lock publishes it */
-  int error, failed = 0; /* at the reactor's first use: no thread, no descriptor */
+  int error, failed = 0;               /* at the reactor's first use: no thread, no descriptor */
   do error = tp_timer_start(r, &c->timer, deadline_ns, fire);
   while (tp_unlikely(error) && error != ERR_SHUTDOWN && tp_try_again(&failed));
   if (error) tp_task_unref(t);

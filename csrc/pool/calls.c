@@ -90,6 +90,18 @@ static void free_completions(tp_entry *e) {
   }
 }
 
+void tp_calls_close(tp_calls *cs) {
+  /* Relaxed: read under the call's lock, by who has not been seen below to wait. */
+  tp_store(&cs->closing, true, relaxed);
+  uint32_t used = tp_slab_used(&cs->slab);
+  for (uint32_t i = 0; i < used; i++) {
+    task_t *call = (task_t *)tp_slab_at(&cs->slab, i);
+    tp_lock_acquire(&call->lock);
+    tp_call_tell_emitter(call);
+    tp_lock_release(&call->lock);
+  }
+}
+
 void tp_calls_free(tp_calls *cs) {
   free_completions(cs->ready);
   free_completions(tp_load(&cs->completions, relaxed));

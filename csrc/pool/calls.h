@@ -26,6 +26,7 @@ struct tp_calls {
   TP_ALIGNED _Atomic uint32_t pending;        /* V4 */
   TP_ALIGNED _Atomic(tp_entry *) completions; /* newest first, taken whole */
   _Atomic int event_fd;                       /* -1: nobody has asked for it */
+  _Atomic bool closing;                       /* nobody can fetch any more */
   tp_lock drain_lock;                         /* guards `ready` and the making of event_fd */
   tp_entry *ready;                            /* taken from completions, oldest first */
   _Atomic size_t orphans;                     /* V5 */

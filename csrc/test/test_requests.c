@@ -212,6 +212,43 @@ static void a_plain_handler_waits_at_a_full_window(void **state) {
   end();
 }
 
+/* What emit said when the window was full, while it was not asked to end. */
+static _Atomic int told[2];
+static void emit_until_told(task_t *task) {
+  int error;
+  while (!(error = threadpool_emit(task, "x", 1))) continue;
+  if (!threadpool_cancelled(task)) tp_store(&told[0], error, relaxed);
+}
+static int poll_until_told(task_t *task, void **state) {
+  (void)state;
+  int error;
+  while (!(error = threadpool_emit(task, "x", 1))) continue;
+  if (error == ERR_QUEUE_FULL) return THREADPOOL_PENDING;
+  if (!threadpool_cancelled(task)) tp_store(&told[1], error, relaxed);
+  return THREADPOOL_READY;
+}
+/* Nobody can fetch any more. Wrong: the shutdown waits for who waits for room, and cancels in the end. */
+static void a_full_window_does_not_hold_a_shutdown_up(void **state) {
+  (void)state;
+  for (int deliver = THREADPOOL_BY_ID; deliver <= THREADPOOL_BY_QUEUE; deliver += 2)
+    for (int waits = 0; waits < 2; waits++) {
+      begin((threadpool_options){.workers = 2, .window = 3, .drain_ms = 20000});
+      threadpool_handler h[] = {{.name = "plain", .opcode = 100, .run = emit_until_told},
+                                {.name = "polled", .opcode = 101, .poll = poll_until_told}};
+      told[0] = told[1] = 0;
+      uint64_t id[2];
+      for (int i = 0; i < 2; i++) {
+        assert_int_equal(threadpool_register(pool, &h[i]), 0);
+        threadpool_request q = {.opcode = 100 + (uint32_t)i, .deliver = deliver};
+        assert_int_equal(threadpool_submit_batch(pool, &q, 1, &id[i]), 1);
+      }
+      if (waits) test_wait(threadpool_status(pool, id[1]) == THREADPOOL_WAITING);
+      if (waits) test_wait(test_stats(pool).substitutes > 0);
+      end();
+      for (int i = 0; i < 2; i++) assert_int_equal(told[i], ERR_CANCELLED);
+    }
+}
+
 /* --- delivery */
 
 static _Atomic int called, finals;
@@ -498,6 +535,7 @@ int main(void) {
       cmocka_unit_test(partial_results_come_in_order_then_one_final),
       cmocka_unit_test(a_part_that_is_no_string_is_named),
       cmocka_unit_test(a_plain_handler_waits_at_a_full_window),
+      cmocka_unit_test(a_full_window_does_not_hold_a_shutdown_up),
       cmocka_unit_test(callbacks_get_every_entry),
       cmocka_unit_test(completions_come_in_batches),
       cmocka_unit_test(timeouts_and_cancellation_end_a_request),
