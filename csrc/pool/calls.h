@@ -1,6 +1,6 @@
 /* calls.h - what the calls of a pool share, and what calls.c, call.c and deliver.c have of each other.
  *
- * Depends on: pool/call.h. Used by: those three, and a test that looks at the records.
+ * Depends on: pool/call.h. Used by: those three, and tests that look at the records.
  */
 #ifndef TP_POOL_CALLS_H
 #define TP_POOL_CALLS_H

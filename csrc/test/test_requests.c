@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "help.h"
+#include "pool/calls.h"
 
 static threadpool_t *pool;
 
@@ -306,6 +307,101 @@ static void completions_come_in_batches(void **state) {
   end();
 }
 
+/* A stream whose entries come one by one: part i when `gate` is above i, then the end. */
+enum { PARTS = 3, ENTRIES = PARTS + 1 };
+static _Atomic int gate, sent;
+static void emit_at_the_gate(task_t *task) {
+  for (int i = 0; i < PARTS; i++) {
+    test_wait(tp_load(&gate, acquire) > i);
+    if (threadpool_emit(task, &i, sizeof i) != 0) return;
+    tp_store(&sent, i + 1, release);
+  }
+  test_wait(tp_load(&gate, acquire) > PARTS);
+}
+static _Atomic bool held;
+static void hold_the_worker(task_t *task) {
+  (void)task;
+  test_wait(!tp_load(&held, acquire));
+}
+
+/* Let a stream bring `come` entries (-1: it has not begun), and fetch the first ones. Its id. */
+static uint64_t stream_until(int come, int fetched, uint64_t *holder) {
+  tp_store(&gate, come < 0 ? 0 : come, relaxed);
+  tp_store(&sent, 0, relaxed);
+  tp_store(&held, come < 0, relaxed);
+  *holder = threadpool_submit(pool, "{\"opcode\": 101}");
+  threadpool_request q = {.opcode = 100, .deliver = THREADPOOL_BY_QUEUE};
+  uint64_t id;
+  assert_int_equal(threadpool_submit_batch(pool, &q, 1, &id), 1);
+  int status = come < 0 ? THREADPOOL_QUEUED : come < ENTRIES ? THREADPOOL_RUNNING : THREADPOOL_DONE;
+  test_wait(threadpool_status(pool, id) == status);
+  if (come >= 0 && come < ENTRIES) test_wait(tp_load(&sent, acquire) == come);
+  for (int i = 0; i < fetched; i++) {
+    result_t *r = NULL;
+    test_wait(threadpool_completions(pool, &r, 1) == 1);
+    assert_true(r->task_id == id && r->sequence == (uint64_t)i);
+    threadpool_result_free(r);
+  }
+  return id;
+}
+static void let_it_end(uint64_t id, uint64_t holder) {
+  tp_store(&held, false, release);
+  tp_store(&gate, ENTRIES, release);
+  threadpool_result_free(wait_for(holder));
+  int status;
+  test_wait((status = threadpool_status(pool, id)) == THREADPOOL_DONE || status < 0);
+  gives("{\"op\": \"echo\"}", 0,
+        NULL); /* the only worker has done what came before: it is in the queue */
+}
+
+/* Before, between and after its entries. Wrong: an entry comes all the same, or what is discarded counts for ever. */
+static void a_stream_to_the_queue_is_detached(void **state) {
+  (void)state;
+  begin((threadpool_options){.workers = 1});
+  threadpool_handler h[] = {{.name = "stream", .opcode = 100, .run = emit_at_the_gate},
+                            {.name = "hold", .opcode = 101, .run = hold_the_worker}};
+  for (int i = 0; i < 2; i++) assert_int_equal(threadpool_register(pool, &h[i]), 0);
+  for (int come = -1; come <= ENTRIES; come++)
+    for (int fetched = 0; fetched == 0 || fetched <= come; fetched++) {
+      uint64_t holder, id = stream_until(come, fetched, &holder);
+      assert_int_equal(threadpool_detach(pool, id), fetched < ENTRIES ? 0 : ERR_INVALID_ARGUMENT);
+      let_it_end(id, holder);
+      result_t *r;
+      assert_int_equal(threadpool_completions(pool, &r, 1), 0);
+      assert_int_equal(threadpool_status(pool, id), ERR_INVALID_ARGUMENT);
+      assert_int_equal(tp_load(&pool->requests->pending, relaxed), 0);
+    }
+  end();
+}
+
+/* The same; after its last part the handler does not ask any more. Wrong: its final entry is missing, comes twice, or not
+ * last. */
+static void a_stream_to_the_queue_is_cancelled(void **state) {
+  (void)state;
+  begin((threadpool_options){.workers = 1});
+  threadpool_handler h[] = {{.name = "stream", .opcode = 100, .run = emit_at_the_gate},
+                            {.name = "hold", .opcode = 101, .run = hold_the_worker}};
+  for (int i = 0; i < 2; i++) assert_int_equal(threadpool_register(pool, &h[i]), 0);
+  for (int come = -1; come <= ENTRIES; come++)
+    for (int fetched = 0; fetched == 0 || fetched <= come; fetched++) {
+      uint64_t holder, id = stream_until(come, fetched, &holder);
+      int answer = come < ENTRIES ? 1 : fetched < ENTRIES ? 0 : ERR_INVALID_ARGUMENT;
+      assert_int_equal(threadpool_cancel(pool, id), answer);
+      let_it_end(id, holder);
+      result_t *r[ENTRIES + 1];
+      int left = (come < 0 ? 1 : come < ENTRIES ? come + 1 : ENTRIES) - fetched;
+      assert_int_equal(threadpool_completions(pool, r, ENTRIES + 1), left);
+      for (int i = 0; i < left; i++) {
+        assert_true(r[i]->sequence == (uint64_t)(fetched + i));
+        assert_int_equal(r[i]->flags, i + 1 < left ? RESULT_PARTIAL : RESULT_FINAL);
+        if (i + 1 == left) assert_int_equal(r[i]->status, come < PARTS ? ERR_CANCELLED : 0);
+        threadpool_result_free(r[i]);
+      }
+      assert_int_equal(tp_load(&pool->requests->pending, relaxed), 0);
+    }
+  end();
+}
+
 /* --- cancellation, timeouts, limits */
 
 static void timeouts_and_cancellation_end_a_request(void **state) {
@@ -538,6 +634,8 @@ int main(void) {
       cmocka_unit_test(a_full_window_does_not_hold_a_shutdown_up),
       cmocka_unit_test(callbacks_get_every_entry),
       cmocka_unit_test(completions_come_in_batches),
+      cmocka_unit_test(a_stream_to_the_queue_is_detached),
+      cmocka_unit_test(a_stream_to_the_queue_is_cancelled),
       cmocka_unit_test(timeouts_and_cancellation_end_a_request),
       cmocka_unit_test(max_pending_bounds_what_is_not_fetched),
       cmocka_unit_test(results_outlive_their_pool),
