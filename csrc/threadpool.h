@@ -155,7 +155,7 @@ THREADPOOL_API size_t threadpool_submit_batch(threadpool_t *pool,
  * an entry with ERR_INVALID_ARGUMENT: a loop that polls comes to an end. */
 THREADPOOL_API result_t *threadpool_poll_result(threadpool_t *pool, uint64_t task_id);
 
-/* [any] The same, but wait up to timeout_ms (UINT32_MAX: without limit). A handler gives its seat away first; inside a
+/* [any] The same, but wait up to timeout_ms (0: not at all; UINT32_MAX: without limit). A handler that waits gives its seat away first; inside a
  * job, and when no more threads are to be had, the entry says so (ERR_WRONG_THREAD, ERR_QUEUE_FULL). */
 THREADPOOL_API result_t *threadpool_wait_result(threadpool_t *pool, uint64_t task_id,
                                                 uint32_t timeout_ms);
@@ -261,15 +261,16 @@ THREADPOOL_API void threadpool_fail(task_t *task, int code, const char *format, 
 
 /* [H] A partial result, copied. While the window is full, a plain handler waits, its seat given away meanwhile; a
  * poll handler gets ERR_QUEUE_FULL, returns THREADPOOL_PENDING, and is called again when there is room.
- * ERR_CANCELLED: nobody wants it any more; ERR_MALLOC_FAILED. */
+ * ERR_CANCELLED: nobody wants it any more, or the window is full and the pool closes; ERR_MALLOC_FAILED. */
 THREADPOOL_API int threadpool_emit(task_t *task, const void *data, size_t size);
 
 /* [H] Whether it was asked to end. A long handler asks now and then, and returns; once it was told so its request ends
  * as ERR_CANCELLED or ERR_TIMEOUT, unless it fails with another code. */
 THREADPOOL_API bool threadpool_cancelled(task_t *task);
-/* [H] Between the two, cancellation (and a timeout) is held off. They nest. */
-THREADPOOL_API void threadpool_shield(task_t *task);
-THREADPOOL_API void threadpool_unshield(task_t *task);
+/* [H] Between the two, cancellation (and a timeout) is held off. They nest: ERR_QUEUE_FULL beyond 255 deep;
+ * ERR_INVALID_ARGUMENT if there is no shield to take away; both change nothing. */
+THREADPOOL_API int threadpool_shield(task_t *task);
+THREADPOOL_API int threadpool_unshield(task_t *task);
 
 THREADPOOL_API uint64_t threadpool_task_id(const task_t *task);   /* [H] */
 THREADPOOL_API threadpool_t *threadpool_pool(const task_t *task); /* [H] */

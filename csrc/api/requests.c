@@ -59,8 +59,10 @@ result_t *threadpool_poll_result(threadpool_t *pool, uint64_t task_id) {
 }
 
 result_t *threadpool_wait_result(threadpool_t *pool, uint64_t task_id, uint32_t timeout_ms) {
-  return fetch(pool, task_id,
-               timeout_ms == UINT32_MAX ? UINT64_MAX : tp_now_ns() + timeout_ms * TP_NS_PER_MS);
+  uint64_t deadline_ns = timeout_ms == 0            ? 0
+                         : timeout_ms == UINT32_MAX ? UINT64_MAX
+                                                    : tp_now_ns() + timeout_ms * TP_NS_PER_MS;
+  return fetch(pool, task_id, deadline_ns);
 }
 
 size_t threadpool_completions(threadpool_t *pool, result_t **out, size_t n) {

@@ -207,6 +207,7 @@ int threadpool_shutdown(threadpool_t *pool) {
   tp_leave(pool);
   if (second) return ERR_INVALID_ARGUMENT;
   const struct timespec moment = {0, 200000};
+  tp_calls_close(pool->requests);
   uint64_t deadline_ns = tp_now_ns() + (uint64_t)pool->drain_ms * TP_NS_PER_MS;
   tp_tasks_drain(pool->tasks, deadline_ns); /* first: who waits for a result is one of the calls */
   while (tp_load(&pool->calls, seq_cst) > 0) {

@@ -2,22 +2,9 @@
 
 #include <stdio.h>
 
-enum {
-  NIL,
-  FALSE_,
-  TRUE_,
-  NUMBER,
-  STRING,
-  POINTER,
-  TABLE,
-  FUNCTION,
-  SAME,
-  NAMED,
-  PACKED,
-  END
-};
-enum { PACKED_MOST = 8 };           /* objects packed in packed objects */
-static const uint32_t SITE = 1u << 31; /* in `origins` */
+enum { NIL, FALSE_, TRUE_, NUMBER, STRING, POINTER, TABLE, FUNCTION, SAME, NAMED, PACKED, END };
+enum { PACKED_MOST = 8 };                 /* objects packed in packed objects */
+static const uint32_t SITE = 1u << 31;    /* in `origins` */
 static const uint32_t OBJECTS = 1u << 31; /* in a message's count */
 
 /* Of the state:
@@ -202,8 +189,7 @@ static bool write_named(writer *w, int index) {
   int names = lua_gettop(L);
   lua_pushvalue(L, index);
   lua_rawget(L, names);
-  if (lua_isnil(L, -1) &&
-      (!c->learned || type != LUA_TFUNCTION || lua_iscfunction(L, index))) {
+  if (lua_isnil(L, -1) && (!c->learned || type != LUA_TFUNCTION || lua_iscfunction(L, index))) {
     c->learned = true;
     learn_names(L, names);
     lua_pushvalue(L, index);
@@ -381,8 +367,7 @@ static void write_value(writer *w, int index, bool upvalue) {
 /* A place for the messages about upvalue `name` of the function on top of the stack. */
 static uint32_t site_of(writer *w, const char *name, int function) {
   tp_codec *c = w->c;
-  if (c->site_count == c->site_room)
-    c->sites = grow(w, c->sites, &c->site_room, sizeof *c->sites);
+  if (c->site_count == c->site_room) c->sites = grow(w, c->sites, &c->site_room, sizeof *c->sites);
   tp_origin *site = &c->sites[c->site_count];
   lua_Debug ar;
   lua_pushvalue(w->L, function);

@@ -37,8 +37,8 @@ typedef struct tp_codec_slot {
 
 /* Whose value is being written: for messages. */
 typedef struct tp_origin {
-  uint32_t value;  /* of the message's values, from 1 */
-  int32_t line;    /* of the function's definition; 0: it is not in a function */
+  uint32_t value; /* of the message's values, from 1 */
+  int32_t line;   /* of the function's definition; 0: it is not in a function */
   const char *name;
   char source[60];
 } tp_origin;
@@ -47,9 +47,10 @@ typedef struct tp_codec {
   tp_bytes out;
   const char *what; /* what the values are: "argument" */
   /* the rest is the codec's own */
-  int names, numbers, loaded; /* tables of the state, as of luaL_ref: codec.c says what is in them */
-  bool learned;               /* `names` holds the modules that were loaded then */
-  tp_codec_slot *slots;       /* the objects of this message, by address */
+  int names, numbers,
+      loaded;           /* tables of the state, as of luaL_ref: codec.c says what is in them */
+  bool learned;         /* `names` holds the modules that were loaded then */
+  tp_codec_slot *slots; /* the objects of this message, by address */
   uint32_t slot_count, objects, round;
   uint32_t *origins; /* of each object: a value's number, or SITE and an index into `sites` */
   tp_origin *sites;

@@ -127,16 +127,16 @@ TP_WEAK void luaL_unref(lua_State *L, int table, int ref);
 TP_WEAK void luaL_where(lua_State *L, int level);
 TP_WEAK void luaL_traceback(lua_State *L, lua_State *of, const char *message, int level);
 
-#define lua_pop(L, n)            lua_settop(L, -(n)-1)
-#define lua_newtable(L)          lua_createtable(L, 0, 0)
-#define lua_pushcfunction(L, f)  lua_pushcclosure(L, f, 0)
-#define lua_tostring(L, i)       lua_tolstring(L, i, NULL)
-#define lua_isnil(L, i)          (lua_type(L, i) == LUA_TNIL)
-#define lua_isnoneornil(L, i)    (lua_type(L, i) <= LUA_TNIL)
-#define lua_isfunction(L, i)     (lua_type(L, i) == LUA_TFUNCTION)
-#define lua_istable(L, i)        (lua_type(L, i) == LUA_TTABLE)
-#define lua_getglobal(L, k)      lua_getfield(L, LUA_GLOBALSINDEX, k)
-#define lua_setglobal(L, k)      lua_setfield(L, LUA_GLOBALSINDEX, k)
+#define lua_pop(L, n)           lua_settop(L, -(n)-1)
+#define lua_newtable(L)         lua_createtable(L, 0, 0)
+#define lua_pushcfunction(L, f) lua_pushcclosure(L, f, 0)
+#define lua_tostring(L, i)      lua_tolstring(L, i, NULL)
+#define lua_isnil(L, i)         (lua_type(L, i) == LUA_TNIL)
+#define lua_isnoneornil(L, i)   (lua_type(L, i) <= LUA_TNIL)
+#define lua_isfunction(L, i)    (lua_type(L, i) == LUA_TFUNCTION)
+#define lua_istable(L, i)       (lua_type(L, i) == LUA_TTABLE)
+#define lua_getglobal(L, k)     lua_getfield(L, LUA_GLOBALSINDEX, k)
+#define lua_setglobal(L, k)     lua_setfield(L, LUA_GLOBALSINDEX, k)
 
 static inline bool tp_lua_present(void) {
   return lua_newstate != NULL;

@@ -79,7 +79,8 @@ void *tp_memory_alloc(void *ud, void *p, size_t old_size, size_t size) {
     return NULL;
   }
   if (old_size > TP_MEMORY_SMALL && size > TP_MEMORY_SMALL) return resize_large(m, p, size);
-  if (old_size <= TP_MEMORY_SMALL && size <= TP_MEMORY_SMALL && class_of(old_size) == class_of(size))
+  if (old_size <= TP_MEMORY_SMALL && size <= TP_MEMORY_SMALL &&
+      class_of(old_size) == class_of(size))
     return p;
   void *moved = get(m, size);
   if (!moved) return NULL;

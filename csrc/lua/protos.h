@@ -20,8 +20,8 @@ typedef struct tp_proto {
 typedef struct tp_protos {
   tp_lock lock; /* of all that is written */
   uint32_t count;
-  _Atomic(tp_proto *) at[TP_PROTOS_MOST];   /* by number - 1 */
-  uint16_t found[TP_PROTOS_MOST * 2];       /* by hash: a number, 0 is free */
+  _Atomic(tp_proto *) at[TP_PROTOS_MOST]; /* by number - 1 */
+  uint16_t found[TP_PROTOS_MOST * 2];     /* by hash: a number, 0 is free */
 } tp_protos;
 
 /* [any] Its number; 0: there is no room, or no memory. */

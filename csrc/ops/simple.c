@@ -15,6 +15,29 @@ static char *shrunk(tp_arena *arena, char *text, size_t length) {
   return smaller ? smaller : text;
 }
 
+/* Values lie one after another. *state is the part that is still to be sent. */
+static int echo_parts(task_t *task, yyjson_val *parts, void **state) {
+  yyjson_val *part = *state ? *state : unsafe_yyjson_get_first(parts),
+             *end = unsafe_yyjson_get_next(parts);
+  for (; part < end; part = unsafe_yyjson_get_next(part)) {
+    if (!yyjson_is_str(part)) {
+      threadpool_fail(task, ERR_INVALID_ARGUMENT,
+                      "argument \"parts\": item %llu: expected a string, got %s",
+                      (unsigned long long)task->sequence, yyjson_get_type_desc(part));
+      return THREADPOOL_READY;
+    }
+    int error = threadpool_emit(task, yyjson_get_str(part), yyjson_get_len(part));
+    *state = part;
+    if (error == ERR_QUEUE_FULL) return THREADPOOL_PENDING;
+    if (error) {
+      threadpool_fail(task, error, "part %llu: %s", (unsigned long long)task->sequence,
+                      threadpool_error_text(error));
+      return THREADPOOL_READY;
+    }
+  }
+  return THREADPOOL_READY;
+}
+
 /* {"parts": ["a", "b"]}: one partial result each. Anything else: the result is the arguments, as JSON. */
 int tp_op_echo(task_t *task, void **state) {
   yyjson_val *parts = yyjson_obj_get(task->args, "parts");
@@ -24,26 +47,7 @@ int tp_op_echo(task_t *task, void **state) {
                     yyjson_get_type_desc(parts));
     return THREADPOOL_READY;
   }
-  if (parts) {
-    yyjson_val *part;
-    size_t at = (size_t)(uintptr_t)*state;
-    for (; (part = yyjson_arr_get(parts, at)); at++) {
-      if (!yyjson_is_str(part)) {
-        threadpool_fail(task, ERR_INVALID_ARGUMENT,
-                        "argument \"parts\": item %zu: expected a string, got %s", at,
-                        yyjson_get_type_desc(part));
-        return THREADPOOL_READY;
-      }
-      int error = threadpool_emit(task, yyjson_get_str(part), yyjson_get_len(part));
-      *state = (void *)(uintptr_t)at; /* this one is still to be sent */
-      if (error == ERR_QUEUE_FULL) return THREADPOOL_PENDING;
-      if (error) {
-        threadpool_fail(task, error, "part %zu: %s", at, threadpool_error_text(error));
-        return THREADPOOL_READY;
-      }
-    }
-    return THREADPOOL_READY;
-  }
+  if (parts) return echo_parts(task, parts, state);
   size_t length = 0;
   const yyjson_alc memory = tp_json_memory(&task->arena);
   char *text = task->args ? yyjson_val_write_opts(task->args, 0, &memory, &length, NULL) : NULL;

@@ -5,7 +5,8 @@
  * V1  A call's lock guards its stage and everything about delivery. It is held for moments, never while a
  *     handler or a callback runs. The lock itself is valid as long as the slab, whatever becomes of the call.
  * V2  Exactly one final entry: made by the end of the call's task (K4: once), or by the submitter if there is
- *     none to be had. Partial entries come before it, in order.
+ *     none to be had. Partial entries come before it, in order. Who finds the
+ *     window full waits for a fetch; when the pool closes there will be none, and it is told to end.
  * V3  The final entry is part of the record. Whoever fetches it owns the record, and gives it back by
  *     threadpool_result_free: under the call's lock, so that a shutdown that looks at the record waits.
  * V4  `pending` counts the calls whose final entry nobody has fetched yet.
@@ -102,6 +103,8 @@ typedef struct tp_calls_options {
 /* [any] NULL: out of memory. */
 tp_calls *tp_calls_new(threadpool_t *pool, tp_tasks *tasks, tp_reactor *reactor,
                        const tp_calls_options *options);
+/* [any] Nobody can fetch any more: who waits for room in a window is told that there will be none. */
+void tp_calls_close(tp_calls *cs);
 /* [any, after all tasks have ended] Frees what nobody fetched; V5. */
 void tp_calls_free(tp_calls *cs);
 

@@ -83,6 +83,18 @@ void tp_calls_let_go(tp_calls *cs) {
   tp_free(cs);
 }
 
+void tp_calls_close(tp_calls *cs) {
+  /* Relaxed: read under the call's lock, by who has not been seen below to wait. */
+  tp_store(&cs->closing, true, relaxed);
+  uint32_t used = tp_slab_used(&cs->slab);
+  for (uint32_t i = 0; i < used; i++) {
+    task_t *call = (task_t *)tp_slab_at(&cs->slab, i);
+    tp_lock_acquire(&call->lock);
+    tp_call_tell_emitter(call);
+    tp_lock_release(&call->lock);
+  }
+}
+
 void tp_calls_free(tp_calls *cs) {
   tp_completions_free(cs->queue);     /* first: what is left in another one is N3's */
   tp_store(&cs->orphans, 1, relaxed); /* ours, until all records have been looked at */

@@ -1,6 +1,6 @@
 /* calls.h - what the calls of a pool share, and what calls.c, call.c and deliver.c have of each other.
  *
- * Depends on: pool/call.h. Used by: those three.
+ * Depends on: pool/call.h. Used by: those three, and tests that look at the records.
  */
 #ifndef TP_POOL_CALLS_H
 #define TP_POOL_CALLS_H
@@ -25,6 +25,7 @@ struct tp_calls {
   tp_slab slab;
   TP_ALIGNED _Atomic uint32_t pending; /* V4 */
   threadpool_queue *queue;             /* of requests that name no other */
+  _Atomic bool closing;                /* nobody can fetch any more */
   _Atomic size_t orphans;              /* V5 */
   shard shards[SHARDS];
 };

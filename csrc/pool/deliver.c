@@ -209,6 +209,11 @@ int tp_call_credit(tp_calls *cs, uint64_t id, uint32_t n) {
 
 /* --- emitting */
 
+/* Lock held: nobody is going to make room. */
+static bool is_unwanted(task_t *call) {
+  return call->detached || tp_load(&call->calls->closing, relaxed); /* see tp_calls_close */
+}
+
 /* A plain handler waits for room, without its seat. It looks now and then whether it is to end. */
 static int wait_for_room(task_t *call) {
   int error = tp_self() ? tp_worker_leave() : 0;
@@ -217,7 +222,7 @@ static int wait_for_room(task_t *call) {
     if (tp_call_cancelled(call)) return ERR_CANCELLED;
     tp_latch latch = TP_UNSET;
     tp_lock_acquire(&call->lock);
-    bool room = call->waiting < call->calls->limits.window || call->detached;
+    bool room = call->waiting < call->calls->limits.window || is_unwanted(call);
     // cppcheck-suppress autoVariables ; taken back below, under the lock
     if (!room) call->room = &latch;
     tp_lock_release(&call->lock);
@@ -236,11 +241,11 @@ int tp_call_emit(task_t *call, const void *data, size_t size) {
   for (;;) {
     if (tp_call_cancelled(call)) return ERR_CANCELLED;
     tp_lock_acquire(&call->lock);
-    bool detached = call->detached,
-         full = !by_callback && call->waiting >= call->calls->limits.window;
-    if (full && !detached && call->op->poll) call->emit_waits = true;
+    bool full = !by_callback && call->waiting >= call->calls->limits.window;
+    bool unwanted = full ? is_unwanted(call) : call->detached;
+    if (full && !unwanted && call->op->poll) call->emit_waits = true;
     tp_lock_release(&call->lock);
-    if (detached) return ERR_CANCELLED;
+    if (unwanted) return ERR_CANCELLED;
     if (!full) break;
     if (call->op->poll) return ERR_QUEUE_FULL;
     int error = wait_for_room(call);

@@ -132,11 +132,15 @@ int threadpool_emit(task_t *task, const void *data, size_t size) {
 bool threadpool_cancelled(task_t *task) {
   return tp_call_cancelled(task);
 }
-void threadpool_shield(task_t *task) {
-  tp_task_shield(task->task);
+int threadpool_shield(task_t *task) {
+  return tp_task_shield(task->task)
+             ? 0
+             : tp_say(ERR_QUEUE_FULL, "shield: they nest %d deep at most", TP_SHIELDS_MOST);
 }
-void threadpool_unshield(task_t *task) {
-  tp_task_unshield(task->task);
+int threadpool_unshield(task_t *task) {
+  return tp_task_unshield(task->task)
+             ? 0
+             : tp_say(ERR_INVALID_ARGUMENT, "unshield: no shield was raised that is left");
 }
 
 uint64_t threadpool_task_id(const task_t *task) {

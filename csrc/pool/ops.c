@@ -7,20 +7,22 @@
 #include "base/error.h"
 #include "sync/lock.h"
 
+typedef _Atomic(const tp_op *) slot; /* O2: release when it is filled, acquire when it is read */
+
 /* O2 */
-typedef struct snapshot {
-  struct snapshot *older;
+typedef struct table {
+  struct table *older;
   size_t codes; /* length of by_code */
   size_t mask;  /* of by_name, which is at most half full */
-  const tp_op **by_code;
-  const tp_op **by_name;
-} snapshot;
+  size_t names; /* in by_name */
+  slot *by_code;
+  slot *by_name;
+} table;
 
 struct tp_ops {
   tp_lock lock; /* of those who add */
   tp_op *all;
-  size_t count;
-  _Atomic(snapshot *) now;
+  _Atomic(table *) now;
 };
 
 static uint64_t hash(const char *name, size_t length) {
@@ -35,10 +37,9 @@ tp_ops *tp_ops_new(void) {
 
 void tp_ops_free(tp_ops *ops) {
   if (!ops) return;
-  for (snapshot *s = tp_load(&ops->now, relaxed), *older; s;
-       s = older) { /* nobody reads any more */
-    older = s->older;
-    tp_free(s);
+  for (table *t = tp_load(&ops->now, relaxed), *older; t; t = older) { /* nobody reads any more */
+    older = t->older;
+    tp_free(t);
   }
   for (tp_op *op = ops->all, *next; op; op = next) {
     next = op->next;
@@ -47,36 +48,58 @@ void tp_ops_free(tp_ops *ops) {
   tp_free(ops);
 }
 
-static void put_name(snapshot *s, const tp_op *op) {
-  size_t at = hash(op->name, strlen(op->name)) & s->mask;
-  while (s->by_name[at]) at = (at + 1) & s->mask;
-  s->by_name[at] = op;
-}
-
-/* Whether `op` is still current: no newer one has its name. */
-static bool replaced(const tp_op *newer, const tp_op *op) {
-  return newer && newer != op && strcmp(newer->name, op->name) == 0;
-}
-
-/* Of all operations, newest first: the newest of a name, and of an opcode, counts. */
-static snapshot *take_snapshot(const tp_ops *ops) {
-  size_t codes = 0, names = 8;
-  for (const tp_op *op = ops->all; op; op = op->next)
-    if (op->opcode >= (int64_t)codes) codes = (size_t)op->opcode + 1;
-  while (names < 2 * ops->count) names *= 2;
-  snapshot *s = tp_alloc(sizeof *s + (codes + names) * sizeof(tp_op *));
-  if (!s) return NULL;
-  s->codes = codes;
-  s->mask = names - 1;
-  s->by_code = (const tp_op **)(s + 1);
-  s->by_name = s->by_code + codes;
-  for (const tp_op *op = ops->all; op; op = op->next) {
-    if (op->opcode >= 0 && !s->by_code[op->opcode]) s->by_code[op->opcode] = op;
-    size_t at = hash(op->name, strlen(op->name)) & s->mask;
-    while (s->by_name[at] && !replaced(s->by_name[at], op)) at = (at + 1) & s->mask;
-    if (!s->by_name[at]) put_name(s, op);
+/* The operation of that name; NULL: there is none, and *at is where it would be. */
+static const tp_op *find(const table *t, const char *name, size_t length, size_t *at) {
+  for (*at = hash(name, length) & t->mask;; *at = (*at + 1) & t->mask) {
+    const tp_op *op = tp_load(&t->by_name[*at], acquire);
+    if (!op || (strlen(op->name) == length && memcmp(op->name, name, length) == 0)) return op;
   }
-  return s;
+}
+
+/* Lock held. It replaces what has its name or opcode. */
+static void put_name(table *t, const tp_op *op) {
+  size_t at;
+  if (!find(t, op->name, strlen(op->name), &at)) t->names++;
+  tp_store(&t->by_name[at], op, release);
+}
+static void put_code(table *t, const tp_op *op) {
+  if (op->opcode >= 0) tp_store(&t->by_code[op->opcode], op, release);
+}
+
+/* Lock held. A table with the contents of the old one (may be NULL) and room for `op`; the old one itself if it has
+ * that; NULL: out of memory. */
+static table *with_room(table *old, const tp_op *op) {
+  size_t need = (size_t)(op->opcode + 1); /* from 0 on */
+  if (old && need <= old->codes && 2 * (old->names + 1) <= old->mask + 1) return old;
+  size_t codes = old ? old->codes : 16, slots = old ? old->mask + 1 : 32;
+  if (need > codes) codes = need > 2 * codes ? need : 2 * codes;
+  if (old && 2 * (old->names + 1) > slots) slots *= 2;
+  table *t = tp_alloc(sizeof *t + (codes + slots) * sizeof(slot));
+  if (!t) return NULL;
+  t->older = old;
+  t->codes = codes;
+  t->mask = slots - 1;
+  t->by_code = (slot *)(t + 1);
+  t->by_name = t->by_code + codes;
+  for (size_t i = 0; old && i < old->codes; i++) {
+    const tp_op *o = tp_load(&old->by_code[i], relaxed); /* filled under the lock */
+    if (o) tp_store(&t->by_code[i], o, relaxed);         /* the whole table is published */
+  }
+  for (size_t i = 0; old && i <= old->mask; i++) {
+    const tp_op *o = tp_load(&old->by_name[i], relaxed);
+    if (o) put_name(t, o);
+  }
+  return t;
+}
+
+/* Lock held. Whether it is there already, as it is. */
+static bool is_known(const table *t, const tp_op *op) {
+  size_t at;
+  const tp_op *o = t ? find(t, op->name, strlen(op->name), &at) : NULL;
+  return o && o->opcode == op->opcode && o->run == op->run && o->poll == op->poll &&
+         o->drop == op->drop && o->blocking == op->blocking && o->missing == op->missing &&
+         o->user_data == op->user_data &&
+         (op->opcode < 0 || tp_load(&t->by_code[op->opcode], relaxed) == o);
 }
 
 static int check(const threadpool_handler *h, const char *missing) {
@@ -116,33 +139,29 @@ int tp_ops_add(tp_ops *ops, const threadpool_handler *h, const char *missing) {
   op->missing = missing;
   op->user_data = h->user_data;
   tp_lock_acquire(&ops->lock);
-  op->next = ops->all;
-  ops->all = op;
-  ops->count++;
-  snapshot *s = take_snapshot(ops);
-  if (s) {
-    s->older = tp_load(&ops->now, relaxed); /* ours, under the lock */
-    tp_store(&ops->now, s, release);        /* pairs with the acquire of the look-ups */
-  } else {
-    ops->all = op->next;
-    ops->count--;
-    tp_free(op);
-    error = tp_say(ERR_MALLOC_FAILED, "handler %s: out of memory", h->name);
+  table *now = tp_load(&ops->now, relaxed); /* ours, under the lock */
+  bool known = is_known(now, op);
+  table *t = known ? NULL : with_room(now, op);
+  if (t) {
+    op->next = ops->all;
+    ops->all = op;
+    put_name(t, op);
+    put_code(t, op);
+    tp_store(&ops->now, t, release); /* pairs with the acquire of the look-ups */
   }
   tp_lock_release(&ops->lock);
-  return error;
+  if (t) return 0;
+  tp_free(op);
+  return known ? 0 : tp_say(ERR_MALLOC_FAILED, "handler %s: out of memory", h->name);
 }
 
 const tp_op *tp_ops_by_code(const tp_ops *ops, uint64_t opcode) {
-  const snapshot *s = tp_load(&ops->now, acquire);
-  return s && opcode < s->codes ? s->by_code[opcode] : NULL;
+  const table *t = tp_load(&ops->now, acquire);
+  return t && opcode < t->codes ? tp_load(&t->by_code[opcode], acquire) : NULL;
 }
 
 const tp_op *tp_ops_by_name(const tp_ops *ops, const char *name, size_t length) {
-  const snapshot *s = tp_load(&ops->now, acquire);
-  if (!s || length == 0 || length > TP_OP_NAME_MOST) return NULL;
-  for (size_t at = hash(name, length) & s->mask; s->by_name[at]; at = (at + 1) & s->mask)
-    if (strlen(s->by_name[at]->name) == length && memcmp(s->by_name[at]->name, name, length) == 0)
-      return s->by_name[at];
-  return NULL;
+  const table *t = tp_load(&ops->now, acquire);
+  size_t at;
+  return t && length > 0 && length <= TP_OP_NAME_MOST ? find(t, name, length, &at) : NULL;
 }

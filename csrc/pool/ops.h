@@ -1,8 +1,9 @@
 /* ops.h - the operations of a pool: from an opcode or a name to a handler.
  *
- * O1  An operation, once added, stays valid until the table is freed: calls keep pointers to it.
- * O2  Readers take no lock: what they read is a snapshot that is replaced whole, and kept until the table is
- *     freed. Adding is rare.
+ * O1  An operation, once added, stays valid until the table is freed: calls keep pointers to it. One that is added
+ *     again as it is costs nothing.
+ * O2  Readers take no lock. Adding fills a slot, in place, or if there is none makes a table of double the size: the
+ *     old ones are kept, since somebody may look into them, but all of them are not more than the last.
  *
  * Depends on: base/, sync/, threadpool.h. Used by: pool/, ops/, api/.
  */

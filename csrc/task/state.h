@@ -170,6 +170,24 @@ __attribute__((warn_unused_result)) static inline bool tp_state_unjoin(tp_state 
   return true;
 }
 
+enum { TP_SHIELDS_MOST = TP_SHIELD_MASK / TP_SHIELD_ONE };
+
+/* [runner] One shield more, or less. False: there are as many as can be, or none; nothing has changed. */
+__attribute__((warn_unused_result)) static inline bool tp_state_shield(tp_state *state) {
+  TP_TRANSITION(state, old, new, {
+    if ((old & TP_SHIELD_MASK) == TP_SHIELD_MASK) return false;
+    new = old + TP_SHIELD_ONE;
+  });
+  return true;
+}
+__attribute__((warn_unused_result)) static inline bool tp_state_unshield(tp_state *state) {
+  TP_TRANSITION(state, old, new, {
+    if (!(old & TP_SHIELD_MASK)) return false;
+    new = old - TP_SHIELD_ONE;
+  });
+  return true;
+}
+
 /* [runner] The code of its end. */
 static inline void tp_state_set_code(tp_state *state, int code) {
   uint64_t bits = (uint64_t)(uint8_t)-code << TP_CODE_SHIFT;

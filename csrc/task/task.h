@@ -124,16 +124,13 @@ tp_poll tp_task_await(tp_task *t, tp_task *child);
 static inline bool tp_task_cancelled(tp_task *t) {
   return tp_is_cancelled(tp_load(&t->state, relaxed));
 }
-/* Hold cancellation off, and let it through again. They nest, up to 255 deep. */
-static inline void tp_task_shield(tp_task *t) {
-  uint64_t before = tp_add(&t->state, TP_SHIELD_ONE, relaxed);
-  TP_ASSERT((before & TP_SHIELD_MASK) != TP_SHIELD_MASK, "at most 255 shields");
-  (void)before;
+/* Hold cancellation off, and let it through again. They nest, up to 255 deep. False: they are, or no shield was
+ * raised; nothing has changed. */
+static inline bool tp_task_shield(tp_task *t) {
+  return tp_state_shield(&t->state);
 }
-static inline void tp_task_unshield(tp_task *t) {
-  uint64_t before = tp_sub(&t->state, TP_SHIELD_ONE, relaxed);
-  TP_ASSERT(before & TP_SHIELD_MASK, "a shield that was not raised");
-  (void)before;
+static inline bool tp_task_unshield(tp_task *t) {
+  return tp_state_unshield(&t->state);
 }
 
 /* --- outside of it --- */

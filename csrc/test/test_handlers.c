@@ -1,7 +1,9 @@
-/* test_handlers.c - what handlers have beyond arguments and results: wakers, state. */
+/* test_handlers.c - what handlers have beyond arguments and results: wakers, state, shields, registration. */
 #include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
 
-#include "base/error.h"
+#include "base/alloc.h"
 #include "help.h"
 
 static threadpool_t *pool;
@@ -206,6 +208,144 @@ static void drop_is_for_poll_handlers(void **state) {
   assert_int_equal(threadpool_shutdown(pool), 0);
 }
 
+/* --- shields */
+
+static _Atomic int stage;
+static void shield_too_much(task_t *task) {
+  test_must(threadpool_unshield(task) == ERR_INVALID_ARGUMENT);
+  test_must(strstr(threadpool_last_error(), "no shield") != NULL);
+  for (int i = 0; i < 255; i++) test_must(threadpool_shield(task) == 0);
+  test_must(threadpool_shield(task) == ERR_QUEUE_FULL);
+  tp_store(&stage, 1, release);
+  test_wait(tp_load(&stage, acquire) == 2); /* it was cancelled */
+  for (int i = 0; i < 255; i++) {
+    test_must(!threadpool_cancelled(task));
+    test_must(threadpool_unshield(task) == 0);
+  }
+  test_must(threadpool_unshield(task) == ERR_INVALID_ARGUMENT);
+  test_must(threadpool_cancelled(task));
+}
+/* Wrong: the depth runs over into what is beside it in the word, the references. */
+static void shields_that_do_not_match_change_nothing(void **state) {
+  (void)state;
+  pool = test_pool((threadpool_options){.workers = 1});
+  has((threadpool_handler){.name = "shield", .opcode = 100, .run = shield_too_much});
+  tp_store(&stage, 0, relaxed);
+  uint64_t id = submit("{\"op\": \"shield\"}");
+  test_wait(tp_load(&stage, acquire) == 1);
+  assert_int_equal(threadpool_cancel(pool, id), 1);
+  tp_store(&stage, 2, release);
+  assert_int_equal(status_of(id), ERR_CANCELLED);
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
+/* --- registration */
+
+static void which(task_t *task) {
+  const char *text = threadpool_user_data(task);
+  test_must(threadpool_return_copy(task, text, strlen(text)) == 0);
+}
+static void gives(const char *json, const char *text) {
+  result_t *r = threadpool_wait_result(pool, submit(json), UINT32_MAX);
+  if (r->status) fail_msg("%s: %s", json, r->error_msg);
+  assert_string_equal(r->data, text);
+  threadpool_result_free(r);
+}
+
+static void an_operation_may_have_two_opcodes(void **state) {
+  (void)state;
+  pool = test_pool((threadpool_options){.workers = 1});
+  has((threadpool_handler){.name = "twice", .opcode = 100, .run = which, .user_data = "x"});
+  has((threadpool_handler){.name = "twice", .opcode = 101, .run = which, .user_data = "x"});
+  gives("{\"opcode\": 100, \"op\": \"twice\"}", "x");
+  gives("{\"opcode\": 101, \"op\": \"twice\"}", "x");
+  result_t *r = threadpool_wait_result(pool, submit("{\"opcode\": 100, \"op\": \"echo\"}"), 60000);
+  assert_int_equal(r->status, ERR_INVALID_JSON);
+  assert_string_equal(r->error_msg, "opcode 100 is twice, but \"op\" says echo: give one of them");
+  threadpool_result_free(r);
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
+/* O1, O2: nothing is allocated for what is known, and no table for what is replaced. */
+static void replacing_takes_no_table(void **state) {
+  (void)state;
+  pool = test_pool((threadpool_options){.workers = 1});
+  threadpool_handler h = {.name = "same", .opcode = 65535, .run = which, .user_data = "0"};
+  has(h);
+  tp_fail_at(2); /* the first is the operation itself */
+  has(h);
+  h.user_data = "1";
+  tp_fail_at(2);
+  has(h);
+  assert_int_equal(tp_fail_left(), 1);
+  tp_fail_at(2);
+  h.opcode = 65534;
+  has(h);
+  assert_int_equal(tp_fail_left(), 1);
+  tp_fail_at(0);
+  gives("{\"op\": \"same\"}", "1");
+  char name[20], json[60];
+  for (int i = 0; i < 100; i++) { /* it grows */
+    snprintf(name, sizeof name, "name%d", i);
+    has((threadpool_handler){.name = name, .opcode = 600 * i, .run = which, .user_data = "2"});
+  }
+  for (int i = 0; i < 100; i++) {
+    snprintf(json, sizeof json, "{\"op\": \"name%d\"}", i);
+    gives(json, "2");
+    snprintf(json, sizeof json, "{\"opcode\": %d}", 600 * i);
+    gives(json, "2");
+  }
+  gives("{\"opcode\": 65535}", "1");
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
+static _Atomic bool stop;
+static void *register_again(void *arg) {
+  for (int i = 0; !tp_load(&stop, relaxed); i++) {
+    char name[20];
+    snprintf(name, sizeof name, "new%d", i % 500);
+    threadpool_handler h[] = {
+        {.name = "same", .opcode = 100, .run = which, .user_data = i % 2 ? "a" : "b"},
+        {.name = name, .opcode = 200 + i % 1000, .run = which}};
+    for (int k = 0; k < 2; k++) test_must(threadpool_register(arg, &h[k]) == 0);
+  }
+  return NULL;
+}
+/* Wrong: a request finds neither the old one nor the new one. */
+static void an_operation_is_there_while_it_is_replaced(void **state) {
+  (void)state;
+  pool = test_pool((threadpool_options){.workers = 1});
+  has((threadpool_handler){.name = "same", .opcode = 100, .run = which, .user_data = "a"});
+  tp_store(&stop, false, relaxed);
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, register_again, pool), 0);
+  for (int i = 0; i < test_size(1000, 20000); i++)
+    assert_int_equal(status_of(submit("{\"opcode\": 100, \"op\": \"same\"}")), 0);
+  tp_store(&stop, true, relaxed);
+  pthread_join(thread, NULL);
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
+/* --- results of others */
+
+static void poll_another(task_t *task) {
+  uint64_t id =
+      threadpool_submit(threadpool_pool(task), "{\"op\": \"sleep\", \"args\": {\"ms\": 1}}");
+  result_t *r;
+  while (!(r = threadpool_wait_result(threadpool_pool(task), id, 0))) sched_yield();
+  if (r->status) threadpool_fail(task, r->status, "%s", r->error_msg);
+  threadpool_result_free(r);
+}
+/* Wrong: it gives its seat away, each time. */
+static void a_wait_of_no_time_keeps_the_seat(void **state) {
+  (void)state;
+  pool = test_pool((threadpool_options){.workers = 2});
+  has((threadpool_handler){.name = "poll", .opcode = 100, .run = poll_another});
+  assert_int_equal(status_of(submit("{\"op\": \"poll\"}")), 0);
+  assert_int_equal(test_stats(pool).substitutes, 0);
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_waker_outlives_its_task_and_its_pool),
@@ -213,6 +353,11 @@ int main(void) {
       cmocka_unit_test(a_waker_works_while_the_pool_drains),
       cmocka_unit_test(a_state_is_dropped_however_it_ends),
       cmocka_unit_test(drop_is_for_poll_handlers),
+      cmocka_unit_test(shields_that_do_not_match_change_nothing),
+      cmocka_unit_test(an_operation_may_have_two_opcodes),
+      cmocka_unit_test(replacing_takes_no_table),
+      cmocka_unit_test(an_operation_is_there_while_it_is_replaced),
+      cmocka_unit_test(a_wait_of_no_time_keeps_the_seat),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "help.h"
+#include "pool/calls.h"
 
 static threadpool_t *pool;
 
@@ -159,6 +160,26 @@ static void partial_results_come_in_order_then_one_final(void **state) {
   end();
 }
 
+static void a_part_that_is_no_string_is_named(void **state) {
+  (void)state;
+  begin((threadpool_options){.workers = 1, .window = 1});
+  gives("{\"op\": \"echo\", \"args\": {\"parts\": []}}", 0, NULL);
+  gives("{\"op\": \"echo\", \"args\": {\"parts\": {}}}", ERR_INVALID_ARGUMENT,
+        "argument \"parts\": expected an array of strings, got object");
+  uint64_t id = threadpool_submit(
+      pool, "{\"op\": \"echo\", \"args\": {\"parts\": [\"a\", \"b\", [\"c\"], \"d\"]}}");
+  for (int i = 0; i < 2; i++) {
+    result_t *r = wait_for(id);
+    assert_string_equal(r->data, i ? "b" : "a");
+    threadpool_result_free(r);
+  }
+  result_t *r = wait_for(id);
+  assert_int_equal(r->status, ERR_INVALID_ARGUMENT);
+  assert_string_equal(r->error_msg, "argument \"parts\": item 2: expected a string, got array");
+  threadpool_result_free(r);
+  end();
+}
+
 enum { EMITTED = 50 };
 static void emit_many(task_t *task) {
   for (int i = 0; i < EMITTED; i++)
@@ -190,6 +211,43 @@ static void a_plain_handler_waits_at_a_full_window(void **state) {
   uint64_t left = threadpool_submit(pool, "{\"opcode\": 100}"); /* for the shutdown */
   assert_true(left > 0);
   end();
+}
+
+/* What emit said when the window was full, while it was not asked to end. */
+static _Atomic int told[2];
+static void emit_until_told(task_t *task) {
+  int error;
+  while (!(error = threadpool_emit(task, "x", 1))) continue;
+  if (!threadpool_cancelled(task)) tp_store(&told[0], error, relaxed);
+}
+static int poll_until_told(task_t *task, void **state) {
+  (void)state;
+  int error;
+  while (!(error = threadpool_emit(task, "x", 1))) continue;
+  if (error == ERR_QUEUE_FULL) return THREADPOOL_PENDING;
+  if (!threadpool_cancelled(task)) tp_store(&told[1], error, relaxed);
+  return THREADPOOL_READY;
+}
+/* Nobody can fetch any more. Wrong: the shutdown waits for who waits for room, and cancels in the end. */
+static void a_full_window_does_not_hold_a_shutdown_up(void **state) {
+  (void)state;
+  for (int deliver = THREADPOOL_BY_ID; deliver <= THREADPOOL_BY_QUEUE; deliver += 2)
+    for (int waits = 0; waits < 2; waits++) {
+      begin((threadpool_options){.workers = 2, .window = 3, .drain_ms = 20000});
+      threadpool_handler h[] = {{.name = "plain", .opcode = 100, .run = emit_until_told},
+                                {.name = "polled", .opcode = 101, .poll = poll_until_told}};
+      told[0] = told[1] = 0;
+      uint64_t id[2];
+      for (int i = 0; i < 2; i++) {
+        assert_int_equal(threadpool_register(pool, &h[i]), 0);
+        threadpool_request q = {.opcode = 100 + (uint32_t)i, .deliver = deliver};
+        assert_int_equal(threadpool_submit_batch(pool, &q, 1, &id[i]), 1);
+      }
+      if (waits) test_wait(threadpool_status(pool, id[1]) == THREADPOOL_WAITING);
+      if (waits) test_wait(test_stats(pool).substitutes > 0);
+      end();
+      for (int i = 0; i < 2; i++) assert_int_equal(told[i], ERR_CANCELLED);
+    }
 }
 
 /* --- delivery */
@@ -246,6 +304,101 @@ static void completions_come_in_batches(void **state) {
   assert_int_equal(threadpool_completions(pool, &none, 1), 0);
   struct pollfd p = {.fd = fd, .events = POLLIN};
   assert_int_equal(poll(&p, 1, 0), 0);
+  end();
+}
+
+/* A stream whose entries come one by one: part i when `gate` is above i, then the end. */
+enum { PARTS = 3, ENTRIES = PARTS + 1 };
+static _Atomic int gate, sent;
+static void emit_at_the_gate(task_t *task) {
+  for (int i = 0; i < PARTS; i++) {
+    test_wait(tp_load(&gate, acquire) > i);
+    if (threadpool_emit(task, &i, sizeof i) != 0) return;
+    tp_store(&sent, i + 1, release);
+  }
+  test_wait(tp_load(&gate, acquire) > PARTS);
+}
+static _Atomic bool held;
+static void hold_the_worker(task_t *task) {
+  (void)task;
+  test_wait(!tp_load(&held, acquire));
+}
+
+/* Let a stream bring `come` entries (-1: it has not begun), and fetch the first ones. Its id. */
+static uint64_t stream_until(int come, int fetched, uint64_t *holder) {
+  tp_store(&gate, come < 0 ? 0 : come, relaxed);
+  tp_store(&sent, 0, relaxed);
+  tp_store(&held, come < 0, relaxed);
+  *holder = threadpool_submit(pool, "{\"opcode\": 101}");
+  threadpool_request q = {.opcode = 100, .deliver = THREADPOOL_BY_QUEUE};
+  uint64_t id;
+  assert_int_equal(threadpool_submit_batch(pool, &q, 1, &id), 1);
+  int status = come < 0 ? THREADPOOL_QUEUED : come < ENTRIES ? THREADPOOL_RUNNING : THREADPOOL_DONE;
+  test_wait(threadpool_status(pool, id) == status);
+  if (come >= 0 && come < ENTRIES) test_wait(tp_load(&sent, acquire) == come);
+  for (int i = 0; i < fetched; i++) {
+    result_t *r = NULL;
+    test_wait(threadpool_completions(pool, &r, 1) == 1);
+    assert_true(r->task_id == id && r->sequence == (uint64_t)i);
+    threadpool_result_free(r);
+  }
+  return id;
+}
+static void let_it_end(uint64_t id, uint64_t holder) {
+  tp_store(&held, false, release);
+  tp_store(&gate, ENTRIES, release);
+  threadpool_result_free(wait_for(holder));
+  int status;
+  test_wait((status = threadpool_status(pool, id)) == THREADPOOL_DONE || status < 0);
+  gives("{\"op\": \"echo\"}", 0,
+        NULL); /* the only worker has done what came before: it is in the queue */
+}
+
+/* Before, between and after its entries. Wrong: an entry comes all the same, or what is discarded counts for ever. */
+static void a_stream_to_the_queue_is_detached(void **state) {
+  (void)state;
+  begin((threadpool_options){.workers = 1});
+  threadpool_handler h[] = {{.name = "stream", .opcode = 100, .run = emit_at_the_gate},
+                            {.name = "hold", .opcode = 101, .run = hold_the_worker}};
+  for (int i = 0; i < 2; i++) assert_int_equal(threadpool_register(pool, &h[i]), 0);
+  for (int come = -1; come <= ENTRIES; come++)
+    for (int fetched = 0; fetched == 0 || fetched <= come; fetched++) {
+      uint64_t holder, id = stream_until(come, fetched, &holder);
+      assert_int_equal(threadpool_detach(pool, id), fetched < ENTRIES ? 0 : ERR_INVALID_ARGUMENT);
+      let_it_end(id, holder);
+      result_t *r;
+      assert_int_equal(threadpool_completions(pool, &r, 1), 0);
+      assert_int_equal(threadpool_status(pool, id), ERR_INVALID_ARGUMENT);
+      assert_int_equal(tp_load(&pool->requests->pending, relaxed), 0);
+    }
+  end();
+}
+
+/* The same; after its last part the handler does not ask any more. Wrong: its final entry is missing, comes twice, or not
+ * last. */
+static void a_stream_to_the_queue_is_cancelled(void **state) {
+  (void)state;
+  begin((threadpool_options){.workers = 1});
+  threadpool_handler h[] = {{.name = "stream", .opcode = 100, .run = emit_at_the_gate},
+                            {.name = "hold", .opcode = 101, .run = hold_the_worker}};
+  for (int i = 0; i < 2; i++) assert_int_equal(threadpool_register(pool, &h[i]), 0);
+  for (int come = -1; come <= ENTRIES; come++)
+    for (int fetched = 0; fetched == 0 || fetched <= come; fetched++) {
+      uint64_t holder, id = stream_until(come, fetched, &holder);
+      int answer = come < ENTRIES ? 1 : fetched < ENTRIES ? 0 : ERR_INVALID_ARGUMENT;
+      assert_int_equal(threadpool_cancel(pool, id), answer);
+      let_it_end(id, holder);
+      result_t *r[ENTRIES + 1];
+      int left = (come < 0 ? 1 : come < ENTRIES ? come + 1 : ENTRIES) - fetched;
+      assert_int_equal(threadpool_completions(pool, r, ENTRIES + 1), left);
+      for (int i = 0; i < left; i++) {
+        assert_true(r[i]->sequence == (uint64_t)(fetched + i));
+        assert_int_equal(r[i]->flags, i + 1 < left ? RESULT_PARTIAL : RESULT_FINAL);
+        if (i + 1 == left) assert_int_equal(r[i]->status, come < PARTS ? ERR_CANCELLED : 0);
+        threadpool_result_free(r[i]);
+      }
+      assert_int_equal(tp_load(&pool->requests->pending, relaxed), 0);
+    }
   end();
 }
 
@@ -476,9 +629,13 @@ int main(void) {
       cmocka_unit_test(the_outer_id_comes_back),
       cmocka_unit_test(an_unknown_id_gets_an_error),
       cmocka_unit_test(partial_results_come_in_order_then_one_final),
+      cmocka_unit_test(a_part_that_is_no_string_is_named),
       cmocka_unit_test(a_plain_handler_waits_at_a_full_window),
+      cmocka_unit_test(a_full_window_does_not_hold_a_shutdown_up),
       cmocka_unit_test(callbacks_get_every_entry),
       cmocka_unit_test(completions_come_in_batches),
+      cmocka_unit_test(a_stream_to_the_queue_is_detached),
+      cmocka_unit_test(a_stream_to_the_queue_is_cancelled),
       cmocka_unit_test(timeouts_and_cancellation_end_a_request),
       cmocka_unit_test(max_pending_bounds_what_is_not_fetched),
       cmocka_unit_test(results_outlive_their_pool),

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "help.h"
+#include "pool/calls.h"
 #include "pool/updater.h"
 
 static threadpool_t *pool;
@@ -133,8 +134,8 @@ static void block(task_t *task) {
   while (tp_load(&hold, acquire)) tp_pause();
 }
 
-/* A backlog that waits until both workers are free: the first updater splits, then all end and merge. Growth: there
- * was room for 256 requests. */
+/* A backlog that waits until both workers are free: the first updater splits, then all end and merge. The table grows
+ * under it, from what was there at first to one record for each request: five segments. */
 static void a_backlog_splits_and_merges(void **state) {
   (void)state;
   enum { N = 20000, BATCH = 64 };
@@ -146,9 +147,12 @@ static void a_backlog_splits_and_merges(void **state) {
   threadpool_request q[BATCH];
   for (int i = 0; i < BATCH; i++)
     q[i] = (threadpool_request){.json = "{\"op\": \"echo\", \"args\": {\"text\": \"hello\"}}"};
+  uint32_t first = tp_slab_used(&pool->requests->slab);
+  assert_in_range(first, 256, 512);
   for (int round = 0; round < 200; round++) {
     for (int i = 0; i + BATCH <= N; i += BATCH)
       assert_int_equal(threadpool_submit_batch(pool, q, BATCH, ids + i), BATCH);
+    assert_in_range(tp_slab_used(&pool->requests->slab), N - BATCH, 2 * N);
     for (int i = 0; i + BATCH <= N; i += BATCH)
       for (int k = 0; k < BATCH; k++) {
         result_t *r = threadpool_wait_result(pool, ids[i + k], UINT32_MAX);
@@ -177,6 +181,48 @@ static void a_backlog_splits_and_merges(void **state) {
   for (int i = 0; i < 2; i++)
     threadpool_result_free(threadpool_wait_result(pool, held[i], UINT32_MAX));
   free(ids);
+  end();
+}
+
+/* The growth itself, held in the middle: nobody waits for it but who needs the new records. Wrong: workers, or those who
+ * fetch, take the lock of the table as well, and the waits here never end. */
+static _Atomic int accepted;
+static void *submit_many(void *arg) {
+  (void)arg;
+  for (int i = 0; i < 200; i++) {
+    uint64_t id = threadpool_submit(pool, "{\"op\": \"echo\"}");
+    test_must(id && threadpool_detach(pool, id) == 0);
+    tp_add(&accepted, 1, release);
+  }
+  return NULL;
+}
+static void workers_go_on_while_the_table_grows(void **state) {
+  (void)state;
+  enum { N = 30 };
+  begin((threadpool_options){.workers = 2, .initial_capacity = 1});
+  threadpool_handler h = {.name = "block", .opcode = 100, .run = block};
+  assert_int_equal(threadpool_register(pool, &h), 0);
+  tp_store(&hold, true, relaxed);
+  tp_store(&accepted, 0, relaxed);
+  uint64_t ids[N];
+  result_t *r[N];
+  for (int i = 0; i < N; i++)
+    ids[i] = threadpool_submit(pool, i < 2 ? "{\"op\": \"block\"}" : "{\"op\": \"echo\"}");
+  tp_slab *slab = &pool->requests->slab;
+  uint32_t before = tp_slab_used(slab);
+  tp_lock_acquire(&slab->lock);
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, submit_many, NULL), 0);
+  tp_store(&hold, false, release);
+  for (int i = 0; i < N; i++) r[i] = threadpool_wait_result(pool, ids[i], UINT32_MAX);
+  tp_lock_release(&slab->lock);
+  for (int i = 0; i < N; i++) {
+    assert_int_equal(r[i]->status, 0);
+    threadpool_result_free(r[i]);
+  }
+  pthread_join(thread, NULL);
+  assert_int_equal(tp_load(&accepted, acquire), 200);
+  assert_true(tp_slab_used(slab) > before);
   end();
 }
 
@@ -218,6 +264,7 @@ int main(void) {
       cmocka_unit_test(a_letter_that_meets_a_retiring_updater_is_opened),
       cmocka_unit_test(without_a_task_the_sender_reads),
       cmocka_unit_test(a_backlog_splits_and_merges),
+      cmocka_unit_test(workers_go_on_while_the_table_grows),
       cmocka_unit_test(a_shutdown_finishes_what_was_sent),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
