@@ -94,7 +94,8 @@ THREADPOOL_API int threadpool_abi(void);
 
 /* --- requests ---------------------------------------------------------------------------------- */
 
-enum { RESULT_FINAL = 1, RESULT_PARTIAL = 2 };
+/* RESULT_LUA: the data are Lua values, for the Lua module only. */
+enum { RESULT_FINAL = 1, RESULT_PARTIAL = 2, RESULT_LUA = 4 };
 
 /* One entry of a request's results: any number of partial ones, numbered from 0, then one final one. Whoever
  * fetches it owns it. */
@@ -104,7 +105,7 @@ typedef struct result {
   void *data;       /* the payload, data_size bytes; NULL if there is none */
   uint32_t data_size;
   char error_msg[256]; /* if status < 0 */
-  uint32_t flags;      /* RESULT_FINAL or RESULT_PARTIAL */
+  uint32_t flags;      /* RESULT_FINAL or RESULT_PARTIAL; RESULT_LUA */
   uint64_t sequence;   /* of the entry: 0, 1, ... */
   uint64_t outer_id;   /* the request's own "task_id"; 0: it had none */
 } result_t;

@@ -14,5 +14,7 @@ enum { TP_SAID_SIZE = 512 };
 int tp_say(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* [any] The last one of this thread, "" at first. */
 const char *tp_said(void);
+/* [any] And its code. */
+int tp_said_code(void);
 
 #endif

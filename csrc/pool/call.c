@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "pool/calls.h"
+#include "pool/completions.h"
 #include "pool/crash.h"
 #include "pool/request.h"
 
@@ -49,6 +50,7 @@ static void free_request(task_t *call) {
 static void finish(task_t *call) {
   tp_entry *e = &call->result;
   e->r.sequence = call->sequence;
+  if (e->r.data) e->r.flags |= call->format;
   if (e->r.status < 0) {
     if (!e->r.error_msg[0])
       snprintf(e->r.error_msg, sizeof e->r.error_msg, "%s", tp_error_text(e->r.status));
@@ -271,6 +273,7 @@ static task_t *accept(tp_calls *cs, const threadpool_request *q, uint64_t begin_
   call->letter.next = NULL;
   call->waiting = 0;
   call->refused = 0;
+  call->format = 0;
   call->pins = NULL;
   call->sequence = 0;
   call->calls = cs;
@@ -280,6 +283,8 @@ static task_t *accept(tp_calls *cs, const threadpool_request *q, uint64_t begin_
   call->waiter = call->room = NULL;
   call->first = call->last = NULL;
   call->queue = q->queue ? q->queue : cs->queue;
+  if (call->queue->counted && q->deliver == THREADPOOL_BY_QUEUE)
+    tp_add(&call->queue->expected, 1, relaxed); /* the owner's own doing, N4 */
   call->credited = q->credited;
   call->callback = q->callback;
   call->user_data = q->user_data;

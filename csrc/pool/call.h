@@ -66,6 +66,7 @@ struct threadpool_task {
   bool unwanted;     /* V1: cancelled while SENT */
   bool told;         /* [runner] the handler has seen that it is to end */
   bool emit_waits;   /* V1: a poll handler is to be woken when there is room */
+  uint8_t format;    /* [runner] RESULT_LUA, if that is what its entries hold */
   uint32_t waiting;  /* V1: partial entries that were not fetched yet */
   int refused;       /* [runner] why it could not be started */
   uint64_t sequence; /* [runner] of the next entry */

@@ -8,6 +8,8 @@
  *     two sees the other.
  * N3  An entry's record stays until the entry is freed: a record that is done when its pool goes, and lies in a queue
  *     that is not the pool's, keeps the slab like one that was fetched (V5).
+ * N4  `expected`, where it is counted, is how many requests have still to push their final entry: at 0 nobody touches
+ *     the queue but its owner.
  */
 #ifndef TP_POOL_COMPLETIONS_H
 #define TP_POOL_COMPLETIONS_H
@@ -24,6 +26,8 @@ struct threadpool_queue {
   tp_entry *ready;         /* taken from the stack, oldest first */
   _Atomic bool more;       /* `ready` is not empty */
   bool spins;              /* [who waits] the last wait was short */
+  bool counted;            /* constant: N4 */
+  TP_ALIGNED _Atomic size_t expected;
 };
 
 /* [any] NULL: out of memory. notify (may be NULL) is called by who pushes, whatever thread that is: it must not

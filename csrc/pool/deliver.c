@@ -56,12 +56,14 @@ void tp_call_deliver(task_t *call) {
   threadpool_queue *queue = call->queue;
   if (deliver == THREADPOOL_BY_ID) tell_waiter(call);
   tp_lock_release(&call->lock); /* a fetched one may be gone from here on */
+  bool counted = deliver == THREADPOOL_BY_QUEUE && queue->counted;
   if (discard)
     threadpool_result_free(&e->r);
   else if (deliver == THREADPOOL_BY_CALLBACK)
     call->callback(&e->r, call->user_data);
   else if (deliver == THREADPOOL_BY_QUEUE)
     tp_completions_push(queue, e);
+  if (counted) tp_sub(&queue->expected, 1, release); /* N4: the last that we do to it */
   if (task) tp_task_unref(task);
 }
 
@@ -260,7 +262,7 @@ int tp_call_emit(task_t *call, const void *data, size_t size) {
   e->r = (result_t){.task_id = call->result.r.task_id,
                     .data = copy,
                     .data_size = (uint32_t)size,
-                    .flags = RESULT_PARTIAL,
+                    .flags = RESULT_PARTIAL | call->format,
                     .sequence = call->sequence++,
                     .outer_id = call->result.r.outer_id};
   if (by_callback) {

@@ -1,0 +1,300 @@
+/* call.c - a Lua function on a worker: an operation whose handler is a coroutine of a worker's state. Rules: vm.h.
+ *
+ * The coroutine is a loop (worker.lua): it takes what is to be done (decode), does it, gives the result (encode), and
+ * yields. So the next call goes on in it, and nothing is made for a call but what it needs itself. */
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "lua/vm.h"
+
+/* What the coroutine yields, by address: anything else is a yield of the program's. */
+static const char FINISHED, WAITING;
+
+static tp_vm *vm_of(lua_State *L) {
+  return (tp_vm *)((char *)tp_env_of(L) - offsetof(tp_vm, env));
+}
+
+/* --- what the coroutine calls */
+
+/* decode() -> function, ... */
+static int call_decode(lua_State *L) {
+  tp_vm *vm = vm_of(L);
+  size_t size = 0;
+  const char *message = threadpool_payload(vm->current->call, &size);
+  if (!message)
+    return luaL_error(L, "operation \"lua\" takes its function from Lua: use pool:spawn");
+  return tp_codec_read(&vm->env.codec, L, &vm->lua->protos, message, size);
+}
+
+/* encode(...): the result */
+static int call_encode(lua_State *L) {
+  tp_vm *vm = vm_of(L);
+  tp_bytes_clear(&vm->env.codec.out);
+  vm->env.codec.what = "result";
+  tp_codec_write(&vm->env.codec, L, &vm->lua->protos, 1, lua_gettop(L));
+  return 0;
+}
+
+/* emit(value) -> code; ERR_QUEUE_FULL: wait, and try again */
+static int call_emit(lua_State *L) {
+  tp_vm *vm = vm_of(L);
+  tp_bytes_clear(&vm->env.codec.out);
+  vm->env.codec.what = "partial result";
+  tp_codec_write(&vm->env.codec, L, &vm->lua->protos, 1, 1);
+  lua_pushnumber(
+      L, threadpool_emit(vm->current->call, vm->env.codec.out.data, vm->env.codec.out.size));
+  return 1;
+}
+
+static int call_cancelled(lua_State *L) {
+  lua_pushboolean(L, threadpool_cancelled(vm_of(L)->current->call));
+  return 1;
+}
+
+static int call_shield(lua_State *L) {
+  threadpool_shield(vm_of(L)->current->call);
+  return 0;
+}
+
+static int call_unshield(lua_State *L) {
+  threadpool_unshield(vm_of(L)->current->call);
+  return 0;
+}
+
+/* current() -> the call, a lightuserdata; id() -> its number */
+static int call_current(lua_State *L) {
+  lua_pushlightuserdata(L, vm_of(L)->current);
+  return 1;
+}
+
+static int call_id(lua_State *L) {
+  lua_pushnumber(L, (double)threadpool_task_id(vm_of(L)->current->call));
+  return 1;
+}
+
+/* wake(call) */
+static int call_wake(lua_State *L) {
+  tp_vm_wake(lua_touserdata(L, 1));
+  return 0;
+}
+
+/* nap(seconds): the call is woken so much later */
+static int call_nap(lua_State *L) {
+  double ms = luaL_checknumber(L, 1) * 1000;
+  tp_call_nap(vm_of(L)->current->call, tp_now_ns() + (uint64_t)(ms * TP_NS_PER_MS));
+  return 0;
+}
+
+void tp_lua_call_open(tp_vm *vm, lua_State *L) {
+  static const struct {
+    const char *name;
+    lua_CFunction f;
+  } functions[] = {{"decode", call_decode},   {"encode", call_encode},
+                   {"emit", call_emit},       {"cancelled", call_cancelled},
+                   {"shield", call_shield},   {"unshield", call_unshield},
+                   {"current", call_current}, {"id", call_id},
+                   {"wake", call_wake},       {"nap", call_nap}};
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+    tp_env_add(&vm->env, L, functions[i].name, functions[i].f);
+  lua_pushlightuserdata(L, (void *)&FINISHED);
+  lua_setfield(L, -2, "FINISHED");
+  lua_pushlightuserdata(L, (void *)&WAITING);
+  lua_setfield(L, -2, "WAITING");
+}
+
+/* --- under lua_cpcall: these may raise */
+
+static void call_function(lua_State *L, tp_vm *vm, int function) {
+  lua_rawgeti(L, LUA_REGISTRYINDEX, vm->functions[function]);
+}
+
+/* M5: a coroutine that was left is for the collector. */
+static int forget_dead(lua_State *L) {
+  tp_vm *vm = lua_touserdata(L, 1);
+  for (tp_lua_call *c; (c = tp_vm_dead(vm));) {
+    call_function(L, vm, TP_VM_FORGET);
+    lua_pushlightuserdata(L, c);
+    luaL_unref(L, LUA_REGISTRYINDEX, c->thread);
+    tp_put(c);
+    lua_call(L, 1, 0);
+  }
+  return 0;
+}
+
+static int pump(lua_State *L) {
+  call_function(L, lua_touserdata(L, 1), TP_VM_PUMP);
+  lua_call(L, 0, 0);
+  return 0;
+}
+
+/* A coroutine for c. */
+static int make_thread(lua_State *L) {
+  tp_lua_call *c = lua_touserdata(L, 1);
+  c->co = lua_newthread(L);
+  c->thread = luaL_ref(L, LUA_REGISTRYINDEX);
+  call_function(L, c->vm, TP_VM_BODY);
+  lua_xmove(L, c->co, 1);
+  return 0;
+}
+
+/* c->co has failed: its error and where it was, as a message; and what it says, for people. */
+static int describe(lua_State *L) {
+  tp_lua_call *c = lua_touserdata(L, 1);
+  tp_codec *codec = &c->vm->env.codec;
+  lua_settop(L, 0);
+  lua_xmove(c->co, L, 1);
+  lua_getglobal(L, "tostring");
+  lua_pushvalue(L, 1);
+  const char *text = lua_pcall(L, 1, 1, 0) == LUA_OK ? lua_tostring(L, -1) : NULL;
+  threadpool_fail(c->call, ERR_LUA, "%s", text ? text : "an error that is not a string");
+  luaL_traceback(L, c->co, NULL, 0);
+  lua_replace(L, 2);
+  lua_settop(L, 2);
+  codec->what = "error";
+  tp_bytes_clear(&codec->out);
+  tp_codec_write(codec, L, &c->vm->lua->protos, 1, 2);
+  return 0;
+}
+
+/* The same, if the error itself cannot travel. */
+static int describe_text(lua_State *L) {
+  tp_lua_call *c = lua_touserdata(L, 1);
+  tp_codec *codec = &c->vm->env.codec;
+  lua_settop(L, 0);
+  lua_pushstring(L, c->call->result.r.error_msg);
+  luaL_traceback(L, c->co, NULL, 0);
+  tp_bytes_clear(&codec->out);
+  tp_codec_write(codec, L, &c->vm->lua->protos, 1, 2);
+  return 0;
+}
+
+/* --- the handler */
+
+static bool protected(tp_vm *vm, lua_CFunction f, void *arg) {
+  bool good = lua_cpcall(vm->L, f, arg) == LUA_OK;
+  lua_settop(vm->L, 0);
+  return good;
+}
+
+static tp_lua_call *begin(tp_vm *vm, task_t *call) {
+  tp_lua_call *c = vm->spare;
+  if (c) {
+    vm->spare = c->next;
+  } else {
+    c = tp_get(sizeof *c);
+    if (!c) return NULL;
+    *c = (tp_lua_call){.vm = vm};
+    if (!protected(vm, make_thread, c)) {
+      tp_put(c);
+      return NULL;
+    }
+  }
+  c->call = call;
+  c->task = tp_task_ref(call->task);
+  c->stage = TP_LUA_RUNNING;
+  return c;
+}
+
+/* c is over, in an orderly way; its coroutine serves the next one if it is in its loop. */
+static void end(tp_vm *vm, tp_lua_call *c, bool reusable) {
+  tp_task *task = c->task;
+  if (reusable) {
+    c->next = vm->spare;
+    vm->spare = c;
+  } else {
+    luaL_unref(vm->L, LUA_REGISTRYINDEX, c->thread); /* a free slot of a table: it cannot fail */
+    tp_put(c);
+  }
+  vm->current = NULL;
+  tp_vm_leave(vm, NULL);
+  tp_task_unref(task);
+}
+
+static void give_result(tp_lua_call *c) {
+  const tp_bytes *out = &c->vm->env.codec.out;
+  c->call->format = RESULT_LUA;
+  if (threadpool_return_copy(c->call, out->data, out->size) != 0)
+    threadpool_fail(c->call, ERR_MALLOC_FAILED, "out of memory for a result of %zu bytes",
+                    out->size);
+}
+
+static void give_error(tp_vm *vm, tp_lua_call *c) {
+  lua_pushlightuserdata(vm->L, c); /* describe raises if the error cannot be sent */
+  lua_settop(vm->L, 0);
+  if (protected(vm, describe, c) || protected(vm, describe_text, c))
+    give_result(c);
+  else if (c->call->result.r.status >= 0)
+    threadpool_fail(c->call, ERR_LUA, "an error, and no memory to say which");
+}
+
+static int run(tp_vm *vm, tp_lua_call *c, void **state) {
+  vm->current = c;
+  if (vm->dead.first) protected(vm, forget_dead, vm); /* a glance */
+  if (tp_completions_some(vm->env.queue)) protected(vm, pump, vm);
+  int status = lua_resume(c->co, 0);
+  const void *what = status == LUA_YIELD ? lua_touserdata(c->co, -1) : NULL;
+  if (status == LUA_YIELD && what != &FINISHED) {
+    lua_settop(c->co, 0);
+    vm->current = NULL;
+    tp_vm_leave(vm, c);
+    return what == &WAITING ? THREADPOOL_PENDING : THREADPOOL_AGAIN;
+  }
+  *state = NULL;
+  if (status == LUA_YIELD) {
+    lua_settop(c->co, 0);
+    give_result(c);
+  } else {
+    give_error(vm, c);
+  }
+  end(vm, c, status == LUA_YIELD);
+  return THREADPOOL_READY;
+}
+
+static int poll(task_t *call, void **state, bool blocking) {
+  tp_lua_call *c = *state;
+  if (c) {
+    bool broken;
+    if (tp_vm_enter(c->vm, c, &broken)) return run(c->vm, c, state);
+    if (!broken) return THREADPOOL_PENDING;
+    threadpool_fail(call, ERR_LUA,
+                    "its Lua state was lost: another task of that state crashed or was stopped");
+    *state = NULL;
+    tp_vm_drop(c);
+    return THREADPOOL_READY;
+  }
+  tp_vm *vm = tp_vm_take(threadpool_user_data(call), blocking);
+  if (!vm) {
+    threadpool_fail(call, tp_said_code(), "%s", tp_said());
+    return THREADPOOL_READY;
+  }
+  c = begin(vm, call);
+  if (!c) {
+    tp_vm_leave(vm, NULL);
+    threadpool_fail(call, ERR_MALLOC_FAILED, "out of memory for a coroutine");
+    return THREADPOOL_READY;
+  }
+  *state = c;
+  return run(vm, c, state);
+}
+
+static int poll_here(task_t *call, void **state) {
+  return poll(call, state, false);
+}
+static int poll_blocking(task_t *call, void **state) {
+  return poll(call, state, true);
+}
+static void drop(void *state) {
+  tp_vm_drop(state);
+}
+
+int tp_lua_register(tp_lua *lua) {
+  threadpool_handler h = {
+      .name = "lua", .opcode = TP_LUA_OPCODE, .poll = poll_here, .drop = drop, .user_data = lua};
+  int error = threadpool_register(lua->pool, &h);
+  h.name = "lua_blocking";
+  h.opcode = TP_LUA_BLOCKING_OPCODE;
+  h.poll = poll_blocking;
+  h.blocking = true;
+  return error ? error : threadpool_register(lua->pool, &h);
+}

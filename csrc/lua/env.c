@@ -1,0 +1,345 @@
+#include "lua/env.h"
+
+#include <limits.h>
+
+#include "base/error.h"
+#include "lua/vm.h"
+
+static const char POOL[] = "threadpool.core.pool";
+
+void tp_env_add(tp_env *env, lua_State *L, const char *name, lua_CFunction f) {
+  lua_pushlightuserdata(L, env);
+  lua_pushcclosure(L, f, 1);
+  lua_setfield(L, -2, name);
+}
+
+/* --- pools */
+
+tp_lua_pool *tp_env_push_pool(lua_State *L) {
+  tp_lua_pool *p = lua_newuserdata(L, sizeof *p);
+  *p = (tp_lua_pool){.closed = true};
+  luaL_newmetatable(L, POOL);
+  lua_setmetatable(L, -2);
+  return p;
+}
+
+tp_lua_pool *tp_env_pool(lua_State *L, int arg) {
+  tp_lua_pool *p = luaL_checkudata(L, arg, POOL);
+  if (p->closed) luaL_error(L, "the pool is closed");
+  return p;
+}
+
+/* nil, code, message */
+static int failed(lua_State *L, int code) {
+  lua_pushnil(L);
+  lua_pushnumber(L, code);
+  lua_pushstring(L, *tp_said() ? tp_said() : tp_error_text(code));
+  return 3;
+}
+
+/* --- submitting */
+
+static const char *const PRIORITIES[] = {"normal", "high", "low"};
+
+static int priority_of(lua_State *L, int options) {
+  lua_getfield(L, options, "priority");
+  const char *name = lua_tostring(L, -1);
+  int priority = name ? -1 : THREADPOOL_NORMAL;
+  for (int i = 0; name && i < 3; i++)
+    if (strcmp(name, PRIORITIES[i]) == 0) priority = i;
+  if (priority < 0 || (!name && !lua_isnil(L, -1)))
+    luaL_error(L, "priority: expected \"high\", \"normal\" or \"low\"");
+  lua_pop(L, 1);
+  return priority;
+}
+
+static uint32_t timeout_of(lua_State *L, int options) {
+  lua_getfield(L, options, "timeout");
+  double seconds = lua_isnil(L, -1) ? 0 : lua_tonumber(L, -1);
+  bool given = !lua_isnil(L, -1);
+  if (given && !(seconds > 0 && seconds <= 4e6))
+    luaL_error(L, "timeout: expected seconds, more than 0 and at most 4000000");
+  lua_pop(L, 1);
+  return given ? (uint32_t)(seconds * 1000 + 0.999) : 0;
+}
+
+static bool flag_of(lua_State *L, int options, const char *name) {
+  lua_getfield(L, options, name);
+  bool on = lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return on;
+}
+
+static int submit(lua_State *L, tp_lua_pool *p, threadpool_request *q) {
+  uint64_t id;
+  q->deliver = THREADPOOL_BY_QUEUE;
+  q->queue = tp_env_of(L)->queue;
+  q->credited = true;
+  tp_say(0, "%s", "");
+  if (threadpool_submit_batch(p->pool, q, 1, &id) == 1) {
+    lua_pushnumber(L, (double)id);
+    return 1;
+  }
+  return failed(L, tp_said_code());
+}
+
+/* spawn(pool, options or nil, function, ...) -> id */
+static int env_spawn(lua_State *L) {
+  tp_lua_pool *p = tp_env_pool(L, 1);
+  tp_env *env = tp_env_of(L);
+  if (lua_type(L, 3) != LUA_TFUNCTION) luaL_argerror(L, 3, "function expected");
+  threadpool_request q = {.opcode = TP_LUA_OPCODE};
+  if (!lua_isnil(L, 2)) {
+    luaL_checktype(L, 2, LUA_TTABLE);
+    q.priority = priority_of(L, 2);
+    q.timeout_ms = timeout_of(L, 2);
+    if (flag_of(L, 2, "blocking")) q.opcode = TP_LUA_BLOCKING_OPCODE;
+  }
+  tp_bytes_clear(&env->codec.out);
+  env->codec.what = "value"; /* the first one is the function */
+  tp_codec_write(&env->codec, L, tp_lua_protos(p->lua), 3, lua_gettop(L));
+  q.payload = env->codec.out.data;
+  q.size = env->codec.out.size;
+  return submit(L, p, &q);
+}
+
+/* submit(pool, json) -> id */
+static int env_submit(lua_State *L) {
+  tp_lua_pool *p = tp_env_pool(L, 1);
+  threadpool_request q = {0};
+  q.json = luaL_checklstring(L, 2, &q.length);
+  if (q.length == 0) q.length = 1; /* 0 means: up to the zero, which counts here as text */
+  return submit(L, p, &q);
+}
+
+/* --- what was submitted */
+
+typedef int (*by_id)(threadpool_t *pool, uint64_t id);
+
+static int env_by_id(lua_State *L, by_id f) {
+  tp_lua_pool *p = luaL_checkudata(L, 1, POOL);
+  int code = !p->closed ? f(p->pool, (uint64_t)luaL_checknumber(L, 2)) : ERR_SHUTDOWN;
+  lua_pushnumber(L, code);
+  return 1;
+}
+
+/* cancel, detach, status (pool, id) -> code */
+static int env_cancel(lua_State *L) {
+  return env_by_id(L, threadpool_cancel);
+}
+static int env_detach(lua_State *L) {
+  return env_by_id(L, threadpool_detach);
+}
+static int env_status(lua_State *L) {
+  return env_by_id(L, threadpool_status);
+}
+
+/* credit(pool, id, n) */
+static int env_credit(lua_State *L) {
+  tp_lua_pool *p = luaL_checkudata(L, 1, POOL);
+  if (!p->closed)
+    threadpool_credit(p->pool, (uint64_t)luaL_checknumber(L, 2), (uint32_t)luaL_checknumber(L, 3));
+  return 0;
+}
+
+/* --- results
+ *
+ * A task is a table. We write: [1] how many values it returned, or its code; [2]... the values, or message and detail;
+ * `_parts`: the partial results, [0] being how many there were. */
+
+enum { BATCH = 128 };
+
+/* read(env, protos, entry): under pcall. */
+static int env_read(lua_State *L) {
+  tp_env *env = lua_touserdata(L, 1);
+  tp_protos *protos = lua_touserdata(L, 2);
+  result_t *r = lua_touserdata(L, 3);
+  lua_settop(L, 0);
+  return tp_codec_read(&env->codec, L, protos, r->data, r->data_size);
+}
+
+/* What the pool of this task was sent. */
+static tp_protos *protos_of(lua_State *L, int task) {
+  lua_getfield(L, task, "_core");
+  tp_lua_pool *p = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  return p ? tp_lua_protos(p->lua) : NULL;
+}
+
+/* Pushes the values of an entry; returns how many, or -1 and a message instead. */
+static int push_values(tp_env *env, lua_State *L, int task, result_t *r) {
+  if (!r->data) return 0;
+  if (!(r->flags & RESULT_LUA)) {
+    lua_pushlstring(L, r->data, r->data_size);
+    return 1;
+  }
+  int top = lua_gettop(L);
+  lua_pushvalue(L, lua_upvalueindex(2));
+  lua_pushlightuserdata(L, env);
+  lua_pushlightuserdata(L, protos_of(L, task));
+  lua_pushlightuserdata(L, r);
+  return lua_pcall(L, 3, -1, 0) == LUA_OK ? lua_gettop(L) - top : -1;
+}
+
+/* The task's next partial result. */
+static void add_partial(tp_env *env, lua_State *L, int task, result_t *r) {
+  lua_getfield(L, task, "_parts");
+  int parts = lua_gettop(L);
+  if (lua_isnil(L, parts)) {
+    lua_newtable(L);
+    lua_replace(L, parts);
+    lua_pushvalue(L, parts);
+    lua_setfield(L, task, "_parts");
+  }
+  lua_rawgeti(L, parts, 0);
+  int n = (int)lua_tonumber(L, -1) + 1;
+  if (push_values(env, L, task, r) == 0) lua_pushlstring(L, "", 0);
+  lua_rawseti(L, parts, n);
+  lua_pushnumber(L, n);
+  lua_rawseti(L, parts, 0);
+}
+
+static void set_error(lua_State *L, int task, int code, const char *message) {
+  lua_pushnumber(L, code);
+  lua_rawseti(L, task, 1);
+  lua_pushstring(L, message);
+  lua_rawseti(L, task, 2);
+}
+
+static void finish(tp_env *env, lua_State *L, int task, result_t *r) {
+  int before = lua_gettop(L), n = push_values(env, L, task, r);
+  if (n < 0) {
+    const char *why = lua_tostring(L, -1);
+    set_error(L, task, ERR_LUA, why ? why : "its result cannot be read");
+    return;
+  }
+  int first = 2;
+  if (r->status < 0) {
+    set_error(L, task, r->status, r->error_msg);
+    first = 3;
+  } else {
+    lua_pushnumber(L, n);
+    lua_rawseti(L, task, 1);
+  }
+  for (int i = n; i > 0; i--) {
+    lua_pushvalue(L, before + i);
+    lua_rawseti(L, task, first + i - 1);
+  }
+}
+
+/* One entry to its task; true: somebody watches that. */
+static bool dispatch(tp_env *env, lua_State *L, int handles, result_t *r) {
+  int index = (int)(r->task_id & (TP_SLAB_GENERATION - 1));
+  lua_rawgeti(L, handles, index);
+  int task = lua_gettop(L);
+  bool final = r->flags & RESULT_FINAL;
+  if (final && !lua_isnil(L, task)) {
+    lua_pushnil(L);
+    lua_rawseti(L, handles, index);
+  }
+  if (lua_isnil(L, task)) return false;
+  if (final)
+    finish(env, L, task, r);
+  else
+    add_partial(env, L, task, r);
+  lua_getfield(L, task, "_watch");
+  bool watched = lua_toboolean(L, -1);
+  lua_settop(L, task);
+  return watched;
+}
+
+/* drain(handles, out) -> how many tasks were put into out: those that are watched. handles: tasks by index. */
+static int env_drain(lua_State *L) {
+  tp_env *env = tp_env_of(L);
+  result_t *batch[BATCH];
+  int n = 0;
+  lua_settop(L, 2);
+  luaL_checkstack(L, 40, NULL);
+  while (tp_completions_some(env->queue)) {
+    size_t got = tp_completions_take(env->queue, batch, BATCH);
+    for (size_t i = 0; i < got; i++) {
+      if (dispatch(env, L, 1, batch[i])) lua_rawseti(L, 2, ++n);
+      lua_settop(L, 2);
+      threadpool_result_free(batch[i]);
+    }
+    if (got < BATCH) break;
+  }
+  lua_pushnumber(L, n);
+  return 1;
+}
+
+/* --- about pools */
+
+static int env_pending(lua_State *L) {
+  lua_pushnumber(L, threadpool_pending(tp_env_pool(L, 1)->pool));
+  return 1;
+}
+
+static int env_workers(lua_State *L) {
+  lua_pushnumber(L, threadpool_workers(tp_env_pool(L, 1)->pool));
+  return 1;
+}
+
+/* pointer(pool) -> its address, for the FFI */
+static int env_pointer(lua_State *L) {
+  lua_pushlightuserdata(L, tp_env_pool(L, 1)->pool);
+  return 1;
+}
+
+/* stats(pool, worker or nil) -> a table of counters; the worker is counted from 1 */
+static int env_stats(lua_State *L) {
+  tp_lua_pool *p = tp_env_pool(L, 1);
+  int index = lua_isnoneornil(L, 2) ? -1 : (int)luaL_checknumber(L, 2) - 1;
+  threadpool_counters c;
+  if (index < -1 || threadpool_stats(p->pool, index, &c) != 0)
+    luaL_argerror(L, 2, "there is no such worker");
+  lua_newtable(L);
+#define FIELD(name, text)                                                                          \
+  lua_pushnumber(L, (double)c.name);                                                               \
+  lua_setfield(L, -2, #name);
+  THREADPOOL_COUNTERS(FIELD)
+#undef FIELD
+  return 1;
+}
+
+/* --- about errors */
+
+static int env_error_name(lua_State *L) {
+  lua_pushstring(L, tp_error_name((int)luaL_checknumber(L, 1)));
+  return 1;
+}
+
+static int env_error_text(lua_State *L) {
+  lua_pushstring(L, tp_error_text((int)luaL_checknumber(L, 1)));
+  return 1;
+}
+
+/* --- the state's part */
+
+void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg) {
+  static const struct {
+    const char *name;
+    lua_CFunction f;
+  } functions[] = {
+      {"spawn", env_spawn},     {"submit", env_submit},         {"cancel", env_cancel},
+      {"detach", env_detach},   {"status", env_status},         {"credit", env_credit},
+      {"pending", env_pending}, {"workers", env_workers},       {"pointer", env_pointer},
+      {"stats", env_stats},     {"error_name", env_error_name}, {"error_text", env_error_text}};
+  env->queue = tp_completions_new(notify, arg);
+  if (!env->queue) luaL_error(L, "not enough memory");
+  tp_codec_open(&env->codec, L);
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+    tp_env_add(env, L, functions[i].name, functions[i].f);
+  lua_pushlightuserdata(L, env);
+  lua_pushcfunction(L, env_read);
+  lua_pushcclosure(L, env_drain, 2);
+  lua_setfield(L, -2, "drain");
+  lua_pushnumber(L, (double)TP_SLAB_GENERATION);
+  lua_setfield(L, -2, "INDEX");
+}
+
+void tp_env_free(tp_env *env) {
+  tp_completions_free(env->queue);
+  tp_codec_free(&env->codec);
+  env->queue = NULL;
+}

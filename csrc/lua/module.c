@@ -1,0 +1,208 @@
+/* module.c - `require "threadpool.core"` in the program's own state: pools, and waiting for results.
+ *
+ * What the functions mean to a program is said in lua/threadpool/; these check what would crash and call down. */
+#include <math.h>
+
+#include "base/error.h"
+#include "lua/vm.h"
+
+/* Of the registry: a metatable, the env of this state, its core. */
+static const char ENV[] = "threadpool.core.env", ENV_OF_STATE[] = "threadpool.core.this",
+                  CORE[] = "threadpool.core";
+
+void tp_module_open(tp_env *env, lua_State *L) {
+  (void)env, (void)L;
+}
+
+/* --- making a pool */
+
+static const char *text_of(lua_State *L, int table, const char *name) {
+  lua_getfield(L, table, name);
+  const char *text = lua_tostring(L, -1);
+  lua_pop(L, 1); /* the table keeps it */
+  return text ? text : "";
+}
+
+/* A whole number of `table`, 0 if it is not there. */
+static int64_t whole_of(lua_State *L, int table, const char *name) {
+  lua_getfield(L, table, name);
+  double n = lua_tonumber(L, -1);
+  bool good =
+      lua_isnil(L, -1) || (lua_type(L, -1) == LUA_TNUMBER && n == floor(n) && fabs(n) < 1e9);
+  lua_pop(L, 1);
+  if (!good) luaL_error(L, "option '%s': expected a whole number", name);
+  return (int64_t)n;
+}
+
+static bool flag_of(lua_State *L, int table, const char *name) {
+  lua_getfield(L, table, name);
+  int type = lua_type(L, -1);
+  bool on = lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  if (type != LUA_TNIL && type != LUA_TBOOLEAN)
+    luaL_error(L, "option '%s': expected true or false", name);
+  return on;
+}
+
+static threadpool_t *create(lua_State *L, int options) {
+  threadpool_options o = {.workers = (int)whole_of(L, options, "workers"),
+                          .blocking = (int)whole_of(L, options, "blocking"),
+                          .drain_ms = (int)whole_of(L, options, "drain_ms"),
+                          .park_timeout_ms = (int)whole_of(L, options, "park_timeout_ms"),
+                          .idle_yield = flag_of(L, options, "idle_yield"),
+                          .pin = flag_of(L, options, "pin")};
+#define LIMIT(name)                                                                                \
+  int64_t name = whole_of(L, options, #name);                                                      \
+  if (name < 0) luaL_error(L, "option '%s': expected 0 or more", #name);                           \
+  o.name = (uint32_t)name
+  LIMIT(max_pending);
+  LIMIT(max_request_bytes);
+  LIMIT(max_depth);
+  LIMIT(window);
+  LIMIT(initial_capacity);
+#undef LIMIT
+  return threadpool_create_with(&o, NULL);
+}
+
+static int failed(lua_State *L) {
+  lua_pushnil(L);
+  lua_pushnumber(L, tp_said_code());
+  lua_pushstring(L, tp_said());
+  return 3;
+}
+
+/* create(options) -> pool. options.config: a file; else what threadpool_options has. options.path, cpath: of `package`;
+ * options.init: a function that each worker's state calls first. nil, code, message */
+static int core_create(lua_State *L) {
+  tp_env *env = tp_env_of(L);
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_settop(L, 1);
+  tp_lua_pool *p = tp_env_push_pool(L); /* first: it closes what comes, whatever fails */
+  const char *config = text_of(L, 1, "config");
+  threadpool_t *pool = *config ? threadpool_create(config) : create(L, 1);
+  if (!pool) return failed(L);
+  p->pool = pool;
+  p->owner = true;
+  tp_bytes init = {0};
+  p->lua = tp_lua_new(pool, text_of(L, 1, "path"), text_of(L, 1, "cpath"), &init);
+  if (!p->lua || tp_lua_register(p->lua) != 0) {
+    tp_say(ERR_MALLOC_FAILED, "out of memory for the pool's Lua states");
+    threadpool_shutdown(pool);
+    tp_lua_free(p->lua);
+    p->lua = NULL;
+    p->pool = NULL;
+    return failed(L);
+  }
+  p->closed = false;
+  lua_getfield(L, 1, "init");
+  if (lua_isfunction(L, -1)) {
+    tp_bytes_clear(&env->codec.out);
+    env->codec.what = "init";
+    tp_codec_write(&env->codec, L, tp_lua_protos(p->lua), lua_gettop(L), lua_gettop(L));
+    tp_bytes_put(&p->lua->init, env->codec.out.data, env->codec.out.size);
+    if (p->lua->init.failed) luaL_error(L, "not enough memory");
+  }
+  lua_settop(L, 2);
+  return 1;
+}
+
+static int close_pool(tp_lua_pool *p, int drain_ms) {
+  if (p->closed || !p->owner) return 0;
+  p->closed = true;
+  int code = ((void)drain_ms, threadpool_shutdown(p->pool));
+  if (code == 0) tp_lua_close(p->lua);
+  return code;
+}
+
+/* close(pool, drain_ms): -1 is not at all */
+static int core_close(lua_State *L) {
+  tp_lua_pool *p = tp_env_pool(L, 1);
+  lua_pushnumber(L, close_pool(p, (int)luaL_checknumber(L, 2)));
+  return 1;
+}
+
+/* A pool that nobody has any more, or a state that ends: what runs is told to end, and nothing waits. */
+static int core_collect_pool(lua_State *L) {
+  tp_lua_pool *p = lua_touserdata(L, 1);
+  int code = close_pool(p, -1);
+  if (p->owner && code == 0) tp_lua_free(p->lua);
+  p->lua = NULL;
+  p->closed = true;
+  return 0;
+}
+
+/* --- waiting */
+
+/* wait(seconds or nil) -> 1 there is something, 0 the time is over, -13 a signal came: return to Lua, which may have been
+ * asked to raise an error. */
+static int core_wait(lua_State *L) {
+  uint64_t deadline = UINT64_MAX;
+  if (!lua_isnoneornil(L, 1)) {
+    double seconds = luaL_checknumber(L, 1);
+    if (seconds < 0 || seconds != seconds) seconds = 0;
+    if (seconds < 1e9) deadline = tp_now_ns() + (uint64_t)(seconds * 1e9);
+  }
+  lua_pushnumber(L, tp_completions_wait(tp_env_of(L)->queue, deadline));
+  return 1;
+}
+
+/* fd() -> a descriptor that is readable while there is something; nil, code, message */
+static int core_fd(lua_State *L) {
+  int fd = tp_completions_fd(tp_env_of(L)->queue);
+  if (fd < 0) return failed(L);
+  lua_pushnumber(L, fd);
+  return 1;
+}
+
+/* now() -> seconds of the monotonic clock */
+static int core_now(lua_State *L) {
+  lua_pushnumber(L, (double)tp_now_ns() / 1e9);
+  return 1;
+}
+
+/* --- the module */
+
+static int collect_env(lua_State *L) {
+  tp_env *env = lua_touserdata(L, 1);
+  if (env->queue) tp_env_free(env);
+  return 0;
+}
+
+__attribute__((visibility("default"))) int luaopen_threadpool_core(lua_State *L);
+
+int luaopen_threadpool_core(lua_State *L) {
+  static const struct {
+    const char *name;
+    lua_CFunction f;
+  } functions[] = {{"create", core_create},
+                   {"close", core_close},
+                   {"wait", core_wait},
+                   {"fd", core_fd},
+                   {"now", core_now}};
+  lua_settop(L, 0);
+  lua_getfield(L, LUA_REGISTRYINDEX, CORE);
+  if (!lua_isnil(L, 1))
+    return 1; /* it was reloaded: one queue a state, so that what is on its way arrives */
+  tp_env *env = lua_newuserdata(L, sizeof *env);
+  *env = (tp_env){0};
+  luaL_newmetatable(L, ENV);
+  lua_pushcfunction(L, collect_env);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, -1);
+  lua_setfield(L, LUA_REGISTRYINDEX,
+               ENV_OF_STATE); /* older than the pools, so collected after them */
+  lua_newtable(L);
+  tp_env_open(env, L, NULL, NULL);
+  tp_module_open(env, L);
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+    tp_env_add(env, L, functions[i].name, functions[i].f);
+  tp_env_push_pool(L);
+  lua_getmetatable(L, -1);
+  lua_pushcfunction(L, core_collect_pool);
+  lua_setfield(L, -2, "__gc");
+  lua_pop(L, 2);
+  lua_pushvalue(L, -1);
+  lua_setfield(L, LUA_REGISTRYINDEX, CORE);
+  return 1;
+}
