@@ -120,15 +120,15 @@ static void a_waker_works_while_the_pool_drains(void **state) {
 enum { KEEP = 1, FREE = 2, CRASH = 3, WAIT = 4 };
 static _Atomic int dropped, balance;
 
-/* Keeps memory in *state; then does what its payload says. */
+/* Keeps memory in *state; then does what its payload says, or waits. */
 static int keep_state(task_t *task, void **state) {
   if (!*state) {
     *state = malloc(100);
     tp_add(&balance, 1, relaxed);
     return THREADPOOL_AGAIN;
   }
-  size_t size;
-  switch (*(const char *)threadpool_payload(task, &size)) {
+  const char *kind = threadpool_payload(task, NULL);
+  switch (kind ? *kind : WAIT) {
   case WAIT: return THREADPOOL_PENDING;
   case CRASH: return *(volatile int *)nowhere;
   case FREE:
@@ -174,6 +174,9 @@ static void a_state_is_dropped_however_it_ends(void **state) {
   assert_int_equal(threadpool_cancel(pool, id), 1);
   assert_int_equal(status_of(id), ERR_CANCELLED);
   assert_int_equal(dropped, 3);
+  assert_int_equal(status_of(submit("{\"op\": \"keep\", \"timeout_ms\": 5}")), ERR_TIMEOUT);
+  assert_int_equal(balance, 0);
+  dropped = 3; /* it may have ended before it had begun */
   /* Crashes in it, also after the handler has crashed. */
   for (char kind = KEEP; kind <= CRASH; kind += CRASH - KEEP) {
     result_t *r = threadpool_wait_result(pool, submit_kind(101, kind), UINT32_MAX);
