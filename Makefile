@@ -101,7 +101,7 @@ Q := $(if $(V),,@)
         check-generated install uninstall clean help FORCE
 
 # --- build --------------------------------------------------------------------------------------
-all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool.a ## Build build/release/libthreadpool.so and .a (the default)
+all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool.a $(B)/threadpool/core.so ## Build build/release/libthreadpool.so and .a (the default)
 
 tests: $(TESTS)
 	@:
@@ -129,6 +129,11 @@ $(B)/libthreadpool.so: $(LIB_OBJS) $(B)/members
 # The name a program linked with build/release looks for when it starts.
 $(B)/libthreadpool.so.$(SOVERSION): | $(B)/libthreadpool.so
 	@ln -sf libthreadpool.so $@
+
+# The name Lua looks for: the same library.
+$(B)/threadpool/core.so: | $(B)/libthreadpool.so
+	@mkdir -p $(@D)
+	@ln -sf ../libthreadpool.so $@
 
 $(B)/libthreadpool.a: $(LIB_OBJS) $(B)/members
 	@echo "  AR    $@"

@@ -190,6 +190,7 @@ static tp_lua_call *begin(tp_vm *vm, task_t *call) {
       return NULL;
     }
   }
+  call->format = RESULT_LUA;
   c->call = call;
   c->task = tp_task_ref(call->task);
   c->stage = TP_LUA_RUNNING;
@@ -213,7 +214,6 @@ static void end(tp_vm *vm, tp_lua_call *c, bool reusable) {
 
 static void give_result(tp_lua_call *c) {
   const tp_bytes *out = &c->vm->env.codec.out;
-  c->call->format = RESULT_LUA;
   if (threadpool_return_copy(c->call, out->data, out->size) != 0)
     threadpool_fail(c->call, ERR_MALLOC_FAILED, "out of memory for a result of %zu bytes",
                     out->size);

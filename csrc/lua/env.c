@@ -76,14 +76,21 @@ static int submit(lua_State *L, tp_lua_pool *p, threadpool_request *q) {
   q->queue = tp_env_of(L)->queue;
   q->credited = true;
   tp_say(0, "%s", "");
-  if (threadpool_submit_batch(p->pool, q, 1, &id) == 1) {
-    lua_pushnumber(L, (double)id);
-    return 1;
-  }
-  return failed(L, tp_said_code());
+  if (threadpool_submit_batch(p->pool, q, 1, &id) != 1) return failed(L, tp_said_code());
+  lua_pushnumber(L, (double)id);
+  return 1;
 }
 
-/* spawn(pool, options or nil, function, ...) -> id */
+/* Pushes source and line of who called the Lua function that called us; returns 2, or 0. */
+static int push_place(lua_State *L) {
+  lua_Debug ar;
+  if (!lua_getstack(L, 2, &ar) || !lua_getinfo(L, "Sl", &ar) || ar.currentline <= 0) return 0;
+  lua_pushstring(L, ar.short_src);
+  lua_pushnumber(L, ar.currentline);
+  return 2;
+}
+
+/* spawn(pool, options or nil, function, ...) -> id, source, line: who called who called this */
 static int env_spawn(lua_State *L) {
   tp_lua_pool *p = tp_env_pool(L, 1);
   tp_env *env = tp_env_of(L);
@@ -100,7 +107,8 @@ static int env_spawn(lua_State *L) {
   tp_codec_write(&env->codec, L, tp_lua_protos(p->lua), 3, lua_gettop(L));
   q.payload = env->codec.out.data;
   q.size = env->codec.out.size;
-  return submit(L, p, &q);
+  int n = submit(L, p, &q);
+  return n == 1 ? 1 + push_place(L) : n;
 }
 
 /* submit(pool, json) -> id */
@@ -268,6 +276,29 @@ static int env_drain(lua_State *L) {
   return 1;
 }
 
+/* --- waiting */
+
+/* wait(seconds or nil) -> 1 there is something, 0 the time is over, -13 a signal came: return to Lua, which may have been
+ * asked to raise an error. A worker gives its seat away first. */
+static int env_wait(lua_State *L) {
+  uint64_t deadline = UINT64_MAX;
+  if (!lua_isnoneornil(L, 1)) {
+    double seconds = luaL_checknumber(L, 1);
+    if (seconds < 0 || seconds != seconds) seconds = 0;
+    if (seconds < 1e9) deadline = tp_now_ns() + (uint64_t)(seconds * 1e9);
+  }
+  int error = tp_self() ? tp_worker_leave() : 0;
+  if (error) return luaL_error(L, "%s", tp_error_text(error));
+  lua_pushnumber(L, tp_completions_wait(tp_env_of(L)->queue, deadline));
+  return 1;
+}
+
+/* now() -> seconds of the monotonic clock */
+static int env_now(lua_State *L) {
+  lua_pushnumber(L, (double)tp_now_ns() / 1e9);
+  return 1;
+}
+
 /* --- about pools */
 
 static int env_pending(lua_State *L) {
@@ -324,7 +355,8 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
       {"spawn", env_spawn},     {"submit", env_submit},         {"cancel", env_cancel},
       {"detach", env_detach},   {"status", env_status},         {"credit", env_credit},
       {"pending", env_pending}, {"workers", env_workers},       {"pointer", env_pointer},
-      {"stats", env_stats},     {"error_name", env_error_name}, {"error_text", env_error_text}};
+      {"stats", env_stats},     {"error_name", env_error_name}, {"error_text", env_error_text},
+                   {"wait", env_wait},             {"now", env_now}};
   env->queue = tp_completions_new(notify, arg);
   if (!env->queue) luaL_error(L, "not enough memory");
   tp_codec_open(&env->codec, L);
@@ -334,6 +366,11 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
   lua_pushcfunction(L, env_read);
   lua_pushcclosure(L, env_drain, 2);
   lua_setfield(L, -2, "drain");
+#define CODE(name, value, text)                                                                    \
+  lua_pushnumber(L, value);                                                                        \
+  lua_setfield(L, -2, #name);
+  THREADPOOL_ERRORS(CODE)
+#undef CODE
   lua_pushnumber(L, (double)TP_SLAB_GENERATION);
   lua_setfield(L, -2, "INDEX");
 }

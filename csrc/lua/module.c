@@ -85,8 +85,8 @@ static int core_create(lua_State *L) {
   p->owner = true;
   tp_bytes init = {0};
   p->lua = tp_lua_new(pool, text_of(L, 1, "path"), text_of(L, 1, "cpath"), &init);
+  if (!p->lua) tp_say(ERR_MALLOC_FAILED, "out of memory for the pool's Lua states");
   if (!p->lua || tp_lua_register(p->lua) != 0) {
-    tp_say(ERR_MALLOC_FAILED, "out of memory for the pool's Lua states");
     threadpool_shutdown(pool);
     tp_lua_free(p->lua);
     p->lua = NULL;
@@ -131,32 +131,11 @@ static int core_collect_pool(lua_State *L) {
   return 0;
 }
 
-/* --- waiting */
-
-/* wait(seconds or nil) -> 1 there is something, 0 the time is over, -13 a signal came: return to Lua, which may have been
- * asked to raise an error. */
-static int core_wait(lua_State *L) {
-  uint64_t deadline = UINT64_MAX;
-  if (!lua_isnoneornil(L, 1)) {
-    double seconds = luaL_checknumber(L, 1);
-    if (seconds < 0 || seconds != seconds) seconds = 0;
-    if (seconds < 1e9) deadline = tp_now_ns() + (uint64_t)(seconds * 1e9);
-  }
-  lua_pushnumber(L, tp_completions_wait(tp_env_of(L)->queue, deadline));
-  return 1;
-}
-
 /* fd() -> a descriptor that is readable while there is something; nil, code, message */
 static int core_fd(lua_State *L) {
   int fd = tp_completions_fd(tp_env_of(L)->queue);
   if (fd < 0) return failed(L);
   lua_pushnumber(L, fd);
-  return 1;
-}
-
-/* now() -> seconds of the monotonic clock */
-static int core_now(lua_State *L) {
-  lua_pushnumber(L, (double)tp_now_ns() / 1e9);
   return 1;
 }
 
@@ -174,11 +153,7 @@ int luaopen_threadpool_core(lua_State *L) {
   static const struct {
     const char *name;
     lua_CFunction f;
-  } functions[] = {{"create", core_create},
-                   {"close", core_close},
-                   {"wait", core_wait},
-                   {"fd", core_fd},
-                   {"now", core_now}};
+  } functions[] = {{"create", core_create}, {"close", core_close}, {"fd", core_fd}};
   lua_settop(L, 0);
   lua_getfield(L, LUA_REGISTRYINDEX, CORE);
   if (!lua_isnil(L, 1))
