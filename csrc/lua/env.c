@@ -256,11 +256,11 @@ static bool dispatch(tp_env *env, lua_State *L, int handles, result_t *r) {
   return watched;
 }
 
-/* drain(handles, out) -> how many tasks were put into out: those that are watched. handles: tasks by index. */
+/* drain(handles, out, n) -> how many tasks are in out, which had n: those that are watched. handles: tasks by index. */
 static int env_drain(lua_State *L) {
   tp_env *env = tp_env_of(L);
   result_t *batch[BATCH];
-  int n = 0;
+  int n = (int)lua_tonumber(L, 3);
   lua_settop(L, 2);
   luaL_checkstack(L, 40, NULL);
   while (tp_completions_some(env->queue)) {

@@ -75,7 +75,8 @@ function Pool:submit(request, options)
   return task
 end
 
-local spawn = core.spawn
+local spawn, absorb = core.spawn, sched.absorb
+local since_absorb = 0
 
 ---Run a Lua function on a worker. Its arguments, results and upvalues are copied.
 ---
@@ -91,7 +92,14 @@ local spawn = core.spawn
 function Pool:spawn(options, fn, ...)
   if type(options) == "function" then
     local id, source, line = spawn(self._core, nil, options, fn, ...)
-    if id then return Task.new(self, id, source, line) end
+    if id then
+      since_absorb = since_absorb + 1
+      if since_absorb >= 64 then
+        since_absorb = 0
+        absorb()
+      end
+      return Task.new(self, id, source, line)
+    end
     return self:_spawn_slowly(nil, source, line, options, fn, ...)
   end
   if type(options) ~= "table" or type(fn) ~= "function" then
