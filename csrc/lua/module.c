@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "lua/json.h"
 #include "lua/vm.h"
 
 /* Of the registry: a metatable, the env of this state, its core. */
@@ -11,7 +12,8 @@ static const char ENV[] = "threadpool.core.env", ENV_OF_STATE[] = "threadpool.co
                   CORE[] = "threadpool.core";
 
 void tp_module_open(tp_env *env, lua_State *L) {
-  (void)env, (void)L;
+  (void)env;
+  tp_lua_json_open(L);
 }
 
 /* --- making a pool */

@@ -91,15 +91,13 @@ local since_absorb = 0
 ---@overload fun(self: threadpool.Pool, fn: function, ...: any): threadpool.Task?, threadpool.Error?
 function Pool:spawn(options, fn, ...)
   if type(options) == "function" then
-    local id, source, line = spawn(self._core, nil, options, fn, ...)
-    if id then
-      since_absorb = since_absorb + 1
-      if since_absorb >= 64 then
-        since_absorb = 0
-        absorb()
-      end
-      return Task.new(self, id, source, line)
+    since_absorb = since_absorb + 1
+    if since_absorb >= 64 then
+      since_absorb = 0
+      absorb() -- not between spawn and Task.new: its own result would find no task
     end
+    local id, source, line = spawn(self._core, nil, options, fn, ...)
+    if id then return Task.new(self, id, source, line) end
     return self:_spawn_slowly(nil, source, line, options, fn, ...)
   end
   if type(options) ~= "table" or type(fn) ~= "function" then
