@@ -51,7 +51,7 @@ void tp_call_tell_emitter(task_t *call) {
 
 /* Lock held: the final entry goes to somebody (V4). */
 static tp_entry *hand_over(task_t *call) {
-  call->stage = TP_CALL_FETCHED;
+  tp_store(&call->stage, TP_CALL_FETCHED, relaxed);
   tp_sub(&call->calls->pending, 1, relaxed); /* a limit: nothing is ordered by it */
   return &call->result;
 }
@@ -59,9 +59,8 @@ static tp_entry *hand_over(task_t *call) {
 void tp_call_deliver(task_t *call) {
   tp_entry *e = &call->result;
   tp_lock_acquire(&call->lock);
-  tp_task *task = call->task;
   call->task = NULL;
-  call->stage = TP_CALL_DONE;
+  tp_store(&call->stage, TP_CALL_DONE, relaxed); /* the lock is held */
   /* Partial entries among the completions still point to the record: then the final one follows them. */
   bool discard = call->detached && !(call->deliver == THREADPOOL_BY_QUEUE && call->waiting > 0);
   if (discard || call->deliver == THREADPOOL_BY_CALLBACK) hand_over(call);
@@ -75,7 +74,6 @@ void tp_call_deliver(task_t *call) {
     call->callback(&e->r, call->user_data);
   else if (deliver == THREADPOOL_BY_QUEUE)
     push_completion(cs, e);
-  if (task) tp_task_unref(task);
 }
 
 /* --- fetching */
@@ -85,11 +83,9 @@ task_t *tp_call_find(tp_calls *cs, uint64_t id) {
   task_t *call = (task_t *)tp_slab_at(&cs->slab, id);
   if (!call || tp_load(&call->record.id, relaxed) != id) return NULL; /* confirmed under the lock */
   tp_lock_acquire(&call->lock);
-  bool here = tp_load(&call->record.id, relaxed) ==
-                  id && /* written before the lock by who takes a record */
-              call->stage >= TP_CALL_SENT &&
-              call->stage <= TP_CALL_DONE;
-  if (here) return call;
+  tp_stage stage = tp_load(&call->stage, acquire); /* V1: then the id; pairs with accept */
+  if (stage >= TP_CALL_SENT && stage <= TP_CALL_DONE && tp_load(&call->record.id, relaxed) == id)
+    return call;
   tp_lock_release(&call->lock);
   return NULL;
 }
@@ -124,7 +120,7 @@ static tp_entry *take_partial(task_t *call) {
 /* Lock held. */
 static tp_entry *take_entry(task_t *call) {
   tp_entry *e = take_partial(call);
-  if (!e && call->stage == TP_CALL_DONE) {
+  if (!e && tp_load(&call->stage, relaxed) == TP_CALL_DONE) {
     e = hand_over(call);
     tell_waiter(call); /* it is not going to get one */
   }
@@ -189,14 +185,32 @@ void threadpool_result_free(result_t *result) {
   tp_calls *cs = call->calls;
   tp_lock_acquire(&call->lock);
   tp_call_drop_partials(call);
-  bool orphan = call->stage == TP_CALL_ORPHAN;
-  if (!orphan) tp_call_give(call); /* V3 */
+  bool orphan = tp_load(&call->stage, relaxed) == TP_CALL_ORPHAN; /* the lock is held */
+  if (!orphan) tp_call_give(call);                                /* V3 */
   tp_lock_release(&call->lock);
   if (orphan) tp_calls_let_go(cs); /* V5 */
 }
 
+/* Take them all, oldest first. */
+static tp_entry *take_completions(tp_calls *cs) {
+  tp_entry *e =
+      tp_swap(&cs->completions, NULL, seq_cst); /* after the read; pairs with push_completion */
+  tp_entry *ready = NULL;
+  for (tp_entry *next; e; e = next) {
+    next = e->next;
+    e->next = ready;
+    ready = e;
+    /* What is needed soon: all of it was last written by workers. */
+    tp_prefetch(e);
+    tp_prefetch(e->call);
+    tp_prefetch(&e->call->text);
+  }
+  return ready;
+}
+
 size_t tp_call_completions(tp_calls *cs, result_t **out, size_t n) {
   size_t got = 0;
+  uint32_t fetched = 0;
   tp_entry *unwanted = NULL; /* freed without the lock: that calls the program's code */
   tp_lock_acquire(&cs->drain_lock);
   int fd = tp_load(&cs->event_fd, seq_cst);
@@ -204,23 +218,15 @@ size_t tp_call_completions(tp_calls *cs, result_t **out, size_t n) {
   if (fd >= 0 && read(fd, &count, sizeof count) < 0) { /* it was not readable */
   }
   while (got < n) {
-    if (!cs->ready) { /* oldest first */
-      tp_entry *e =
-          tp_swap(&cs->completions, NULL, seq_cst); /* after the read; pairs with push_completion */
-      for (tp_entry *next; e; e = next) {
-        next = e->next;
-        e->next = cs->ready;
-        cs->ready = e;
-      }
-      if (!cs->ready) break;
-    }
+    if (!cs->ready && !(cs->ready = take_completions(cs))) break;
     tp_entry *e = cs->ready;
     cs->ready = e->next;
     task_t *call = e->call;
     tp_lock_acquire(&call->lock);
     bool detached = call->detached;
     if (e->final) {
-      hand_over(call);
+      tp_store(&call->stage, TP_CALL_FETCHED, relaxed); /* the lock is held */
+      fetched++;
     } else {
       call->waiting--;
       e->call = NULL;
@@ -240,6 +246,7 @@ size_t tp_call_completions(tp_calls *cs, result_t **out, size_t n) {
       write(fd, &one, sizeof one) < 0) { /* it is readable anyway */
   }
   tp_lock_release(&cs->drain_lock);
+  if (fetched) tp_sub(&cs->pending, fetched, relaxed); /* V4; as in hand_over */
   for (tp_entry *next; unwanted; unwanted = next) {
     next = unwanted->next;
     threadpool_result_free(&unwanted->r);
@@ -270,7 +277,7 @@ int tp_call_detach(tp_calls *cs, uint64_t id) {
   tp_entry *e = NULL;
   if (call->deliver == THREADPOOL_BY_ID) {
     tp_call_drop_partials(call);
-    if (call->stage == TP_CALL_DONE) e = hand_over(call);
+    if (tp_load(&call->stage, relaxed) == TP_CALL_DONE) e = hand_over(call);
   }
   tp_call_tell_emitter(call);
   tell_waiter(call);
