@@ -274,6 +274,7 @@ static task_t *accept(tp_calls *cs, supply *s, const threadpool_request *q, uint
   task_t *call = s->count ? s->call[s->count - 1] : NULL;
   char *copy = NULL;
   if (call) call->arena.used = 0;
+  if (call) call->arena.blocks = cs->blocks;
   if (!call || (fits && !(copy = copy_text(&call->arena, text ? text : "", length)))) {
     tp_say(ERR_MALLOC_FAILED, "out of memory for a request of %zu bytes", length);
     return NULL;
@@ -322,7 +323,7 @@ static task_t *accept(tp_calls *cs, supply *s, const threadpool_request *q, uint
 
 /* A bundle is worth sending if it takes longer to decode than to hand it over; and not larger than what one
  * updater should have for itself. */
-enum { SEND_COUNT = 8, SEND_BYTES = 4096, BUNDLE_BYTES = 32768 };
+enum { SEND_COUNT = 8, SEND_BYTES = 4096, BUNDLE_BYTES = 16384 };
 
 /* Accept up to n requests as one bundle; opens or sends it. */
 static size_t submit_bundle(tp_calls *cs, supply *s, const threadpool_request *q, size_t n,

@@ -38,6 +38,7 @@ void tp_call_give(task_t *call) {
 }
 
 static void free_records(tp_calls *cs) {
+  tp_blocks_free(cs->blocks);
   for (int i = 0; i < SHARDS; i++) tp_slab_cache_free(&cs->shards[i].cache);
   tp_slab_free(&cs->slab);
 }
@@ -67,10 +68,12 @@ tp_calls *tp_calls_new(threadpool_t *pool, tp_tasks *tasks, tp_reactor *reactor,
   cs->limits = *options;
   tp_store(&cs->event_fd, -1, relaxed); /* nobody else knows it yet */
   tp_slab_init(&cs->slab, sizeof(task_t), 0);
+  cs->blocks = tp_blocks_new();
   cs->ops = tp_ops_new();
   cs->symbols = tp_symbols_new();
   cs->updaters = tp_updaters_new(tasks, tp_call_open);
-  if (cs->ops && cs->symbols && cs->updaters && make_records(cs, options->initial)) return cs;
+  if (cs->blocks && cs->ops && cs->symbols && cs->updaters && make_records(cs, options->initial))
+    return cs;
   free_records(cs);
   tp_updaters_free(cs->updaters);
   tp_ops_free(cs->ops);

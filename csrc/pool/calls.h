@@ -23,6 +23,7 @@ struct tp_calls {
   tp_updaters *updaters;
   tp_calls_options limits;
   tp_slab slab;
+  tp_blocks *blocks;
   TP_ALIGNED _Atomic uint32_t pending;        /* V4 */
   TP_ALIGNED _Atomic(tp_entry *) completions; /* newest first, taken whole */
   _Atomic int event_fd;                       /* -1: nobody has asked for it */
