@@ -43,6 +43,9 @@ typedef struct bench_json {
   /* n times: the text is copied and parsed by the caller, then an empty task, which calls
    * bench_count(), is posted. */
   void (*parse)(const bench_request *r, int64_t n);
+
+  /* [any thread] n times: look one of some symbols up by its name, pin it and give the pin back. */
+  void (*symbols)(int64_t n);
 } bench_json;
 
 /* What the implementation can do; NULL: no such workload. Every function but the last step

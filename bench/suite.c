@@ -29,6 +29,8 @@ const workload workloads[] = {
     {"json_parse", "ns", "parse the 64 bytes, then an empty task", 4, 10, 0, NULL},
     {"json_decode1", "ns", "requests of 4 KB that do nothing, 1 worker", 4, 10, 1, NULL},
     {"json_decode2", "ns", "requests of 4 KB that do nothing, 2 workers", 4, 10, 2, "json_decode1"},
+    {"symbols1", "ns", "look a symbol up, pin and unpin it, 1 thread", 4, 10, 1, NULL},
+    {"symbols2", "ns", "the same, 2 threads at once, a lookup of either", 4, 10, 2, "symbols1"},
 };
 const int workload_count = sizeof workloads / sizeof *workloads;
 

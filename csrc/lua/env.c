@@ -351,12 +351,20 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
   static const struct {
     const char *name;
     lua_CFunction f;
-  } functions[] = {
-      {"spawn", env_spawn},     {"submit", env_submit},         {"cancel", env_cancel},
-      {"detach", env_detach},   {"status", env_status},         {"credit", env_credit},
-      {"pending", env_pending}, {"workers", env_workers},       {"pointer", env_pointer},
-      {"stats", env_stats},     {"error_name", env_error_name}, {"error_text", env_error_text},
-                   {"wait", env_wait},             {"now", env_now}};
+  } functions[] = {{"spawn", env_spawn},
+                   {"submit", env_submit},
+                   {"cancel", env_cancel},
+                   {"detach", env_detach},
+                   {"status", env_status},
+                   {"credit", env_credit},
+                   {"pending", env_pending},
+                   {"workers", env_workers},
+                   {"pointer", env_pointer},
+                   {"stats", env_stats},
+                   {"error_name", env_error_name},
+                   {"error_text", env_error_text},
+                   {"wait", env_wait},
+                   {"now", env_now}};
   env->queue = tp_completions_new(notify, arg);
   if (!env->queue) luaL_error(L, "not enough memory");
   tp_codec_open(&env->codec, L);
