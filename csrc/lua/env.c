@@ -17,14 +17,22 @@ void tp_env_add(tp_env *env, lua_State *L, const char *name, lua_CFunction f) {
 
 tp_lua_pool *tp_env_push_pool(lua_State *L) {
   tp_lua_pool *p = lua_newuserdata(L, sizeof *p);
-  *p = (tp_lua_pool){.closed = true};
+  *p = (tp_lua_pool){.kind = POOL, .closed = true};
   luaL_newmetatable(L, POOL);
   lua_setmetatable(L, -2);
   return p;
 }
 
+/* luaL_checkudata takes as long as the rest of a submission. */
+static tp_lua_pool *check_pool(lua_State *L, int arg) {
+  tp_lua_pool *p = lua_touserdata(L, arg);
+  if (lua_type(L, arg) != LUA_TUSERDATA || lua_objlen(L, arg) != sizeof *p || p->kind != POOL)
+    luaL_argerror(L, arg, "a pool expected");
+  return p;
+}
+
 tp_lua_pool *tp_env_pool(lua_State *L, int arg) {
-  tp_lua_pool *p = luaL_checkudata(L, arg, POOL);
+  tp_lua_pool *p = check_pool(L, arg);
   if (p->closed) luaL_error(L, "the pool is closed");
   return p;
 }
@@ -75,7 +83,6 @@ static int submit(lua_State *L, tp_lua_pool *p, threadpool_request *q) {
   q->deliver = THREADPOOL_BY_QUEUE;
   q->queue = tp_env_of(L)->queue;
   q->credited = true;
-  tp_say(0, "%s", "");
   if (threadpool_submit_batch(p->pool, q, 1, &id) != 1) return failed(L, tp_said_code());
   lua_pushnumber(L, (double)id);
   return 1;
@@ -125,7 +132,7 @@ static int env_submit(lua_State *L) {
 typedef int (*by_id)(threadpool_t *pool, uint64_t id);
 
 static int env_by_id(lua_State *L, by_id f) {
-  tp_lua_pool *p = luaL_checkudata(L, 1, POOL);
+  tp_lua_pool *p = check_pool(L, 1);
   int code = !p->closed ? f(p->pool, (uint64_t)luaL_checknumber(L, 2)) : ERR_SHUTDOWN;
   lua_pushnumber(L, code);
   return 1;
@@ -144,7 +151,7 @@ static int env_status(lua_State *L) {
 
 /* credit(pool, id, n) */
 static int env_credit(lua_State *L) {
-  tp_lua_pool *p = luaL_checkudata(L, 1, POOL);
+  tp_lua_pool *p = check_pool(L, 1);
   if (!p->closed)
     threadpool_credit(p->pool, (uint64_t)luaL_checknumber(L, 2), (uint32_t)luaL_checknumber(L, 3));
   return 0;
@@ -168,9 +175,10 @@ static int env_read(lua_State *L) {
 
 /* What the pool of this task was sent. */
 static tp_protos *protos_of(lua_State *L, int task) {
-  lua_getfield(L, task, "_core");
+  lua_getfield(L, task, "_pool");
+  lua_getfield(L, -1, "_core");
   tp_lua_pool *p = lua_touserdata(L, -1);
-  lua_pop(L, 1);
+  lua_pop(L, 2);
   return p ? tp_lua_protos(p->lua) : NULL;
 }
 
@@ -181,6 +189,8 @@ static int push_values(tp_env *env, lua_State *L, int task, result_t *r) {
     lua_pushlstring(L, r->data, r->data_size);
     return 1;
   }
+  if (tp_codec_simple(r->data, r->data_size))
+    return tp_codec_read(&env->codec, L, NULL, r->data, r->data_size);
   int top = lua_gettop(L);
   lua_pushvalue(L, lua_upvalueindex(2));
   lua_pushlightuserdata(L, env);

@@ -19,6 +19,7 @@ typedef struct tp_env {
 
 /* What a Lua state holds of a pool: a userdata. */
 typedef struct tp_lua_pool {
+  const char *kind; /* constant: what it is known by */
   threadpool_t *pool;
   tp_lua *lua; /* NULL: it was never made */
   bool closed;

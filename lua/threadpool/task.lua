@@ -20,8 +20,7 @@ Task.__index = Task
 ---@param line? integer
 ---@return threadpool.Task
 function Task.new(pool, id, source, line)
-  local task = setmetatable({ false, false, id = id, _core = pool._core, _pool = pool, _source = source,
-    _line = line }, Task)
+  local task = setmetatable({ false, false, id = id, _pool = pool, _source = source, _line = line }, Task)
   handles[id % INDEX] = task
   return task
 end
@@ -29,7 +28,7 @@ end
 ---A task that is over before it began.
 ---@return threadpool.Task
 function Task.failed(pool, code, message)
-  return setmetatable({ code, message, id = 0, _core = pool._core, _pool = pool }, Task)
+  return setmetatable({ code, message, id = 0, _pool = pool }, Task)
 end
 
 local function is_done(task)
@@ -102,7 +101,7 @@ end
 ---@return boolean  false: it is over
 function Task:cancel()
   if self[1] ~= false then return false end
-  return core.cancel(self._core, self.id) == 1
+  return core.cancel(self._pool._core, self.id) == 1
 end
 
 local states = { "queued", "running", "waiting", "done" }
@@ -110,13 +109,13 @@ local states = { "queued", "running", "waiting", "done" }
 ---@return "queued"|"running"|"waiting"|"done"
 function Task:status()
   if self[1] ~= false then return "done" end
-  return states[core.status(self._core, self.id)] or "done"
+  return states[core.status(self._pool._core, self.id)] or "done"
 end
 
 ---Nobody wants its results any more: they are discarded when they come.
 function Task:detach()
   if self[1] ~= false then return end
-  core.detach(self._core, self.id)
+  core.detach(self._pool._core, self.id)
   handles[self.id % INDEX] = nil
   self[1], self[2] = core.ERR_CANCELLED, "detached"
 end
@@ -127,7 +126,7 @@ end
 ---tells that nobody reads any more.
 local function guard(task)
   local proxy = newproxy(true)
-  local pool, id = task._core, task.id
+  local pool, id = task._pool._core, task.id
   getmetatable(proxy).__gc = function() core.detach(pool, id) end
   task._guard = proxy
 end
@@ -151,7 +150,7 @@ local function take_part(task)
   -- Room is given back in batches: each time the producer is told takes as long as ten parts.
   if at == n or at - (task._credited or 0) >= 16 then
     if task[1] == false then
-      core.credit(task._core, task.id, at - (task._credited or 0))
+      core.credit(task._pool._core, task.id, at - (task._credited or 0))
       if not task._guard then guard(task) end
     end
     task._credited = at
