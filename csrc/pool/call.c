@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "pool/crash.h"
 #include "pool/request.h"
 
@@ -26,6 +27,7 @@ struct tp_calls {
   symbol_table_t *symbols;
   tp_updaters *updaters;
   tp_calls_options limits;
+  unsigned made_in; /* constant: tp_generation */
   tp_slab slab;
   TP_ALIGNED _Atomic uint32_t pending;        /* V4 */
   TP_ALIGNED _Atomic(tp_entry *) completions; /* newest first, taken whole */
@@ -145,6 +147,7 @@ tp_calls *tp_calls_new(threadpool_t *pool, tp_tasks *tasks, tp_reactor *reactor,
   cs->tasks = tasks;
   cs->reactor = reactor;
   cs->limits = *options;
+  cs->made_in = tp_load(&tp_generation, relaxed);
   tp_store(&cs->event_fd, -1, relaxed); /* nobody else knows it yet */
   tp_slab_init(&cs->slab, sizeof(task_t), 0);
   cs->ops = tp_ops_new();
@@ -657,6 +660,7 @@ void threadpool_result_free(result_t *result) {
   tp_arena_put(&call->arena, call->text);
   call->text = NULL;
   tp_calls *cs = call->calls;
+  if (tp_forked(cs->made_in)) return; /* P3: the record stays where it is */
   tp_lock_acquire(&call->lock);
   free_partials(call);
   bool orphan = call->stage == TP_CALL_ORPHAN;
@@ -825,6 +829,7 @@ static int wait_for_room(task_t *call) {
 
 int tp_call_emit(task_t *call, const void *data, size_t size) {
   if (size > UINT32_MAX) return ERR_INVALID_ARGUMENT;
+  if (tp_forked(call->calls->made_in)) return tp_say_forked();
   bool by_callback = call->deliver == THREADPOOL_BY_CALLBACK;
   for (;;) {
     if (tp_call_cancelled(call)) return ERR_CANCELLED;
@@ -872,6 +877,7 @@ int tp_call_emit(task_t *call, const void *data, size_t size) {
 }
 
 int tp_call_nap(task_t *call, uint64_t deadline_ns) {
+  if (tp_forked(call->calls->made_in)) return tp_say_forked();
   tp_clock_stop(&call->nap);
   call->nap = (tp_alarm_clock){0};
   return tp_sleep_start(&call->nap, call->calls->reactor, call->task, deadline_ns);

@@ -153,10 +153,12 @@ threadpool_waker *threadpool_waker_new(task_t *task) {
   return (threadpool_waker *)tp_task_ref(task->task);
 }
 void threadpool_wake(threadpool_waker *waker) {
-  if (waker) tp_task_wake((tp_task *)waker);
+  tp_task *t = (tp_task *)waker;
+  if (t && !tp_tasks_forked(t->tasks)) tp_task_wake(t);
 }
 void threadpool_waker_free(threadpool_waker *waker) {
-  if (waker) tp_task_unref((tp_task *)waker);
+  tp_task *t = (tp_task *)waker;
+  if (t && !tp_tasks_forked(t->tasks)) tp_task_unref(t);
 }
 
 int threadpool_sleep(task_t *task, uint32_t ms) {
