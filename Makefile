@@ -124,7 +124,7 @@ $(LIB_OBJS): VISIBILITY := -fvisibility=hidden
 $(B)/libthreadpool.so: $(LIB_OBJS) $(B)/members
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -shared -Wl,-soname,libthreadpool.so.$(SOVERSION) -Wl,--no-undefined \
-	  -Wl,-z,relro -o $@ $(LIB_OBJS) $(LIBS)
+	  -Wl,-z,relro -Wl,-z,nodelete -o $@ $(LIB_OBJS) $(LIBS)
 
 # The name a program linked with build/release looks for when it starts.
 $(B)/libthreadpool.so.$(SOVERSION): | $(B)/libthreadpool.so

@@ -111,7 +111,7 @@ static int core_create(lua_State *L) {
 static int close_pool(tp_lua_pool *p, int drain_ms) {
   if (p->closed || !p->owner) return 0;
   p->closed = true;
-  int code = ((void)drain_ms, threadpool_shutdown(p->pool));
+  int code = threadpool_shutdown_within(p->pool, drain_ms);
   if (code == 0) tp_lua_close(p->lua);
   return code;
 }

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "pool/calls.h"
 #include "pool/completions.h"
 #include "pool/crash.h"
@@ -439,6 +440,7 @@ bool tp_call_cancelled(task_t *call) {
 }
 
 int tp_call_nap(task_t *call, uint64_t deadline_ns) {
+  if (tp_forked(call->calls->made_in)) return tp_say_forked();
   if (call->napped) tp_clock_stop(&call->nap);
   call->napped = true;
   call->nap = (tp_alarm_clock){0};

@@ -66,8 +66,15 @@ tp_tasks *tp_tasks_new(tp_sched *s);
 tp_sched *tp_tasks_sched(const tp_tasks *ts);
 
 /* [any but its threads] Refuse new tasks from outside, wait until all have ended, but only until deadline_ns
- * of the monotonic clock; then cancel what is left, and wait for that. */
+ * of the monotonic clock, or until the process exits; then cancel what is left, and wait for that. */
 void tp_tasks_drain(tp_tasks *ts, uint64_t deadline_ns);
+
+/* [any] While the process exits: refuse all new tasks and cancel what is there, without waiting for anything. Returns
+ * how many have not ended yet; called again and again, as one may just have been spawning another. */
+uint64_t tp_tasks_cancel(tp_tasks *ts);
+
+/* [any] Whether they are those of a parent of this process. */
+bool tp_tasks_forked(const tp_tasks *ts);
 
 /* [any, after the scheduler has stopped] */
 void tp_tasks_free(tp_tasks *ts);
