@@ -49,20 +49,65 @@ int tp_vector_check(tp_rows *r, const threadpool_matrix *m, const float *query) 
 
 /* --- here, or in the pool */
 
+/* What is left of a thread's share: pieces from the low half of the word to the high one. The owner takes from the
+ * front, so it reads its memory in order, and in the next call the same memory; who has nothing left takes half of
+ * another's, from the back. Relaxed throughout: the word is all there is to know, and join orders what was computed. */
+typedef _Atomic uint64_t share;
+
+enum { THREADS_MOST = 256 };
+
+static uint64_t pieces(uint64_t begin, uint64_t end) {
+  return begin | end << 32;
+}
+
+static bool take(share *own, int64_t *piece) {
+  uint64_t left = tp_load(own, relaxed), begin;
+  do {
+    begin = (uint32_t)left;
+    if (begin >= left >> 32) return false;
+  } while (!tp_cas_weak(own, &left, pieces(begin + 1, left >> 32), relaxed));
+  *piece = (int64_t)begin;
+  return true;
+}
+
+/* `own` is empty, and what is empty nobody else writes. */
+static bool rob(share *from, share *own) {
+  uint64_t left = tp_load(from, relaxed), begin, middle;
+  do {
+    begin = (uint32_t)left;
+    if (begin >= left >> 32) return false;
+    middle = begin + ((left >> 32) - begin) / 2;
+  } while (!tp_cas_weak(from, &left, pieces(begin, middle), relaxed));
+  tp_store(own, pieces(middle, left >> 32), relaxed);
+  return true;
+}
+
+typedef struct shared_loop {
+  tp_loop *loop;
+  int64_t grain;
+  unsigned threads;
+  share share[THREADS_MOST];
+} shared_loop;
+
 /* Some of the threads that work on a loop: what they make of it goes to acc. */
 typedef struct part {
-  tp_loop *loop;
-  unsigned threads;
+  shared_loop *shared;
+  unsigned first, threads;
   _Alignas(16) char acc[TP_LOOP_ACC];
 } part;
 
 static void work(part *p) {
-  tp_loop *l = p->loop;
-  for (;;) {
-    int64_t begin = tp_add(&l->next, l->grain, relaxed); /* nothing is published by it: see join */
-    if (begin >= l->n) return;
-    l->body(begin, l->n - begin < l->grain ? l->n : begin + l->grain, p->acc, l->arg);
-  }
+  shared_loop *s = p->shared;
+  tp_loop *l = s->loop;
+  unsigned from = 0;
+  do {
+    for (int64_t piece; take(&s->share[p->first], &piece);) {
+      int64_t begin = piece * s->grain;
+      l->body(begin, l->n - begin < s->grain ? l->n : begin + s->grain, p->acc, l->arg);
+    }
+    for (from = 1; from < s->threads; from++)
+      if (rob(&s->share[(p->first + from) % s->threads], &s->share[p->first])) break;
+  } while (from < s->threads);
 }
 
 static void run_part(threadpool_worker *w, void *arg) {
@@ -71,21 +116,27 @@ static void run_part(threadpool_worker *w, void *arg) {
     work(p);
     return;
   }
-  part right = {.loop = p->loop, .threads = p->threads / 2};
+  part right = {.shared = p->shared, .threads = p->threads / 2};
   p->threads -= right.threads;
+  right.first = p->first + p->threads;
   threadpool_job job;
   threadpool_fork(w, &job, run_part, &right);
   run_part(w, p);
   threadpool_sync(w, &job); /* acquires what it has done */
-  if (p->loop->merge) p->loop->merge(p->acc, right.acc, p->loop->arg);
+  const tp_loop *l = p->shared->loop;
+  if (l->merge) l->merge(p->acc, right.acc, l->arg);
 }
 
 static void run_loop(threadpool_worker *w, void *arg) {
   part *p = arg;
-  tp_loop *l = p->loop;
-  int64_t pieces = (l->n - 1) / l->grain + 1;
-  p->threads = tp_worker_of(w)->sched->workers;
-  if (p->threads > pieces) p->threads = (unsigned)pieces;
+  shared_loop *s = p->shared;
+  uint64_t all = (uint64_t)((s->loop->n - 1) / s->grain + 1);
+  s->threads = tp_worker_of(w)->sched->workers;
+  if (s->threads > THREADS_MOST) s->threads = THREADS_MOST;
+  if (s->threads > all) s->threads = (unsigned)all;
+  for (unsigned i = 0; i < s->threads; i++)
+    tp_store(&s->share[i], pieces(all * i / s->threads, all * (i + 1) / s->threads), relaxed);
+  p->threads = s->threads;
   run_part(w, p);
 }
 
@@ -99,8 +150,10 @@ int tp_vector_loop(threadpool_t *pool, tp_loop *l, int64_t floats_each, void *ac
     if (l->n > 0) l->body(0, l->n, acc, l->arg);
     return 0;
   }
-  l->grain = floats_each < PIECE_FLOATS ? PIECE_FLOATS / floats_each : 1;
-  part all = {.loop = l};
+  shared_loop shared = {.loop = l};
+  shared.grain = floats_each < PIECE_FLOATS ? PIECE_FLOATS / floats_each : 1;
+  if (shared.grain < l->n >> 30) shared.grain = l->n >> 30; /* pieces are counted in 32 bits */
+  part all = {.shared = &shared};
   bool is_short = l->n <= SHORT_FLOATS / floats_each;
   int error = threadpool_call(pool, is_short ? run_short_loop : run_loop, &all);
   if (error) return tp_say(error, "%s", tp_error_text(error));
