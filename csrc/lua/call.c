@@ -109,6 +109,15 @@ static void call_function(lua_State *L, tp_vm *vm, int function) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, vm->functions[function]);
 }
 
+/* c is over, and its body did not say so: nobody wakes it any more. */
+static int forget(lua_State *L) {
+  tp_lua_call *c = lua_touserdata(L, 1);
+  call_function(L, c->vm, TP_VM_FORGET);
+  lua_pushlightuserdata(L, c);
+  lua_call(L, 1, 0);
+  return 0;
+}
+
 /* M5: a coroutine that was left is for the collector. */
 static int forget_dead(lua_State *L) {
   tp_vm *vm = lua_touserdata(L, 1);
@@ -246,6 +255,7 @@ static int run(tp_vm *vm, tp_lua_call *c, void **state) {
     give_result(c);
   } else {
     give_error(vm, c);
+    protected(vm, forget, c);
   }
   end(vm, c, status == LUA_YIELD);
   return THREADPOOL_READY;

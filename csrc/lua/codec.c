@@ -25,23 +25,50 @@ static const uint32_t OBJECTS = 1u << 31; /* in a message's count */
  *   names    what a loaded module is, or has: its name, or module and key with a zero between; false: a table that
  *            is none (weak keys)
  *   numbers  functions that were sent: the number of their bytecode (weak keys)
- *   loaded   numbers: the function, if it has no upvalues, so that one serves all */
-static void push_weak(lua_State *L) {
+ *   loaded   numbers: the function, if it has no upvalues, so that one serves all
+ *   others   what `numbers` and `loaded` are for each pool, by twice its serial (weak values): a state may know several */
+static void push_weak(lua_State *L, const char *mode) {
   lua_newtable(L);
   lua_createtable(L, 0, 1);
-  lua_pushstring(L, "k");
+  lua_pushstring(L, mode);
   lua_setfield(L, -2, "__mode");
   lua_setmetatable(L, -2);
 }
 
 void tp_codec_open(tp_codec *c, lua_State *L) {
   luaL_checkstack(L, 4, NULL);
-  push_weak(L);
+  push_weak(L, "k");
   c->names = luaL_ref(L, LUA_REGISTRYINDEX);
-  push_weak(L);
+  push_weak(L, "k");
   c->numbers = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_newtable(L);
   c->loaded = luaL_ref(L, LUA_REGISTRYINDEX);
+  push_weak(L, "v");
+  c->others = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+/* `numbers` and `loaded` are to be about these. */
+static void know(tp_codec *c, lua_State *L, const tp_protos *protos) {
+  if (!protos || protos->serial == c->serial) return;
+  luaL_checkstack(L, 8, NULL);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, c->others);
+  for (int i = 0; i < 2; i++) {
+    int at = (int)(protos->serial * 2) + i, now = (int)(c->serial * 2) + i;
+    int ref = i == 0 ? c->numbers : c->loaded;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ref);
+    lua_rawseti(L, -2, now);
+    lua_rawgeti(L, -1, at);
+    if (lua_isnil(L, -1)) {
+      lua_pop(L, 1);
+      if (i == 0)
+        push_weak(L, "k");
+      else
+        lua_newtable(L);
+    }
+    lua_rawseti(L, LUA_REGISTRYINDEX, ref);
+  }
+  lua_pop(L, 1);
+  c->serial = protos->serial;
 }
 
 void tp_codec_free(tp_codec *c) {
@@ -82,16 +109,30 @@ static void put_text(tp_bytes *b, const char *text, size_t size) {
 /* What is being written, for a message; pushes it. */
 static const char *push_place(writer *w) {
   tp_codec *c = w->c;
-  if (!(w->origin & SITE)) return lua_pushfstring(w->L, "%s %d", c->what, (int)w->origin);
+  int n = (int)w->origin;
+  if (!(w->origin & SITE) && strcmp(c->what, "argument") == 0) { /* of a spawn: the function first */
+    if (n == 1) return lua_pushfstring(w->L, "the function");
+    n--;
+  }
+  if (!(w->origin & SITE)) return lua_pushfstring(w->L, "%s %d", c->what, n);
   tp_origin *site = &c->sites[w->origin & ~SITE];
   return lua_pushfstring(w->L, "upvalue '%s' of the function that begins at %s:%d", site->name,
                          site->source, (int)site->line);
 }
 
+/* Raises what is on top of the stack, at the line that called the Lua function that called ours. */
+static int raise(lua_State *L) {
+  luaL_where(L, 2);
+  lua_insert(L, -2);
+  lua_concat(L, 2);
+  return lua_error(L);
+}
+
 static int refuse(writer *w, const char *thing, const char *remedy) {
   const char *place = push_place(w);
-  return luaL_error(w->L, "%s: %s cannot be sent to another thread%s%s", place, thing,
-                    *remedy ? ": " : "", remedy);
+  lua_pushfstring(w->L, "%s: %s cannot be sent to another thread%s%s", place, thing,
+                  *remedy ? ": " : "", remedy);
+  return raise(w->L);
 }
 
 /* --- objects by address */
@@ -308,7 +349,8 @@ static void write_packed(writer *w, int index, const char *module) {
   if (!c->inner) {
     c->inner = tp_get(sizeof *c);
     if (!c->inner) no_memory(L);
-    *c->inner = (tp_codec){.names = c->names, .numbers = c->numbers, .loaded = c->loaded};
+    *c->inner = (tp_codec){.names = c->names, .numbers = c->numbers, .loaded = c->loaded,
+                           .others = c->others};
   }
   int top = lua_gettop(L);
   luaL_checkstack(L, 20, NULL);
@@ -319,10 +361,12 @@ static void write_packed(writer *w, int index, const char *module) {
   lua_pushvalue(L, index);
   if (lua_pcall(L, 1, -1, 0) != LUA_OK) {
     const char *place = push_place(w), *why = lua_tostring(L, -2);
-    luaL_error(L, "%s: %s", place, why ? why : "it cannot be sent to another thread");
+    lua_pushfstring(L, "%s: %s", place, why ? why : "it cannot be sent to another thread");
+    raise(L);
   }
   tp_bytes_clear(&c->inner->out);
   c->inner->what = "a packed value";
+  c->inner->serial = c->serial;
   tp_codec_write(c->inner, L, w->protos, top + 2, lua_gettop(L));
   lua_settop(L, top);
   tp_bytes_char(&c->out, PACKED);
@@ -458,6 +502,7 @@ static void begin(tp_codec *c) {
 
 void tp_codec_write(tp_codec *c, lua_State *L, tp_protos *protos, int first, int last) {
   luaL_checkstack(L, 20, NULL);
+  know(c, L, protos);
   begin(c);
   size_t at = c->out.size;
   uint32_t count = (uint32_t)(last - first + 1);
@@ -687,6 +732,7 @@ int tp_codec_read(tp_codec *c, lua_State *L, tp_protos *protos, const char *data
   bool objects = count & OBJECTS;
   count &= ~OBJECTS;
   luaL_checkstack(L, (int)count + 20, "too many values");
+  know(c, L, protos);
   if (objects) {
     lua_newtable(L);
     r.objects = lua_gettop(L);

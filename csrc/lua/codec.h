@@ -48,8 +48,8 @@ typedef struct tp_codec {
   tp_bytes out;
   const char *what; /* what the values are: "argument" */
   /* the rest is the codec's own */
-  int names, numbers,
-      loaded;           /* tables of the state, as of luaL_ref: codec.c says what is in them */
+  int names, numbers, loaded, others; /* tables of the state, as of luaL_ref: codec.c says what is in them */
+  uint32_t serial;      /* of the protos that numbers and loaded are about */
   bool learned;         /* `names` holds the modules that were loaded then */
   tp_codec_slot *slots; /* the objects of this message, by address */
   uint32_t slot_count, objects, round;

@@ -15,6 +15,7 @@ typedef struct tp_lua tp_lua; /* lua/vm.h */
 typedef struct tp_env {
   tp_codec codec;
   threadpool_queue *queue;
+  uint32_t marks; /* of pools that were made */
 } tp_env;
 
 /* What a Lua state holds of a pool: a userdata. */
@@ -22,6 +23,7 @@ typedef struct tp_lua_pool {
   const char *kind; /* constant: what it is known by */
   threadpool_t *pool;
   tp_lua *lua; /* NULL: it was never made */
+  uint32_t mark; /* constant: of its entries in the queue of this state, which pools share */
   bool closed;
   bool owner; /* it closes the pool; else it is the one that a worker's state belongs to */
 } tp_lua_pool;

@@ -85,6 +85,7 @@ static int core_create(lua_State *L) {
   if (!pool) return failed(L);
   p->pool = pool;
   p->owner = true;
+  p->mark = env->marks++;
   tp_bytes init = {0};
   p->lua = tp_lua_new(pool, text_of(L, 1, "path"), text_of(L, 1, "cpath"), &init);
   if (!p->lua) tp_say(ERR_MALLOC_FAILED, "out of memory for the pool's Lua states");
