@@ -1,4 +1,6 @@
 /* requests.c - the entry points of threadpool.h for requests, handlers and symbols: check, call down. */
+#include <string.h>
+
 #include "api/pool.h"
 #include "base/error.h"
 
@@ -10,7 +12,9 @@ static int entered(threadpool_t *pool) {
   return tp_enter(pool) ? 0 : tp_say(ERR_SHUTDOWN, "%s", tp_error_text(ERR_SHUTDOWN));
 }
 
-static uint64_t submit(threadpool_t *pool, const threadpool_request *request) {
+/* The text is measured outside of the section, so that a bad pointer is its handler's crash and no more. */
+static uint64_t submit(threadpool_t *pool, threadpool_request *request) {
+  request->length = strlen(request->json);
   if (entered(pool) != 0) return 0;
   uint64_t id = 0;
   tp_call_submit(pool->requests, request, 1, &id);

@@ -10,6 +10,7 @@
 #include "ops/builtin.h"
 #include "pool/config.h"
 #include "pool/crash.h"
+#include "sched/guard.h"
 #include "sched/scope.h"
 #include "sync/lock.h"
 
@@ -155,17 +156,20 @@ threadpool_t *threadpool_create(const char *config_path) {
 }
 
 /* Seq-cst against threadpool_shutdown: either we see closing, or it sees our call and waits for its end. The first
- * look lets the count fall to 0 however often a closed pool is called. */
+ * look lets the count fall to 0 however often a closed pool is called. In a handler it is a section (X3): one that
+ * crashed in between, by a bad pointer or with its stack used up, would be counted for ever. */
 bool tp_enter(threadpool_t *pool) {
   if (tp_unlikely(tp_load(&pool->closing, relaxed))) return false;
+  tp_library_begin();
   tp_add(&pool->calls, 1, seq_cst);
   if (tp_likely(!tp_load(&pool->closing, seq_cst))) return true;
-  tp_sub(&pool->calls, 1, release);
+  tp_leave(pool);
   return false;
 }
 
 void tp_leave(threadpool_t *pool) {
   tp_sub(&pool->calls, 1, release);
+  tp_library_end();
 }
 
 /* Whether this thread is one of the pool's, or has a call into it on its stack: it would wait for itself. */
