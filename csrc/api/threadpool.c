@@ -81,18 +81,39 @@ static int build(threadpool_t *pool, const threadpool_options *o) {
   return pool->requests ? 0 : tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
 }
 
+static int unusable(const tp_config_handler *h, const char *file, const char *why,
+                    const char *expected) {
+  return tp_say(ERR_INVALID_ARGUMENT, "%s:%d: %u=%s: %s%s", file, h->line, h->opcode, h->name, why,
+                expected);
+}
+
+/* False: there is none of that name. */
+static bool add_builtin(tp_ops *ops, const tp_config_handler *h, const char *file, int *error) {
+  *error = tp_builtin_number(ops, h->name, h->opcode);
+  if (*error) return *error != ERR_INVALID_ARGUMENT;
+  const tp_op *op = tp_ops_by_code(ops, h->opcode);
+  if (op->missing) return true;
+  if (h->kind == TP_CONFIG_POLL && !op->poll)
+    *error = unusable(h, file, "it is built in and not polled: expected the name alone", "");
+  if (h->kind == TP_CONFIG_BLOCKING && !op->blocking)
+    *error = unusable(h, file, "it is built in and does not block: expected the name alone", "");
+  return true;
+}
+
 /* A line of the config file: `3=handler_write_memory`. */
 static int add_configured(threadpool_t *pool, const tp_config_handler *h, const char *file) {
   tp_ops *ops = tp_calls_ops(pool->requests);
+  int error;
   void *found = tp_plugins_find(pool->plugins, h->name);
-  if (!found && tp_builtin_number(ops, h->name, h->opcode) == 0) return 0;
+  if (!found && add_builtin(ops, h, file, &error)) return error;
   if (!found) found = tp_program_find(h->name); /* last: the C library has a sleep() of its own */
   if (!found)
-    return tp_say(
-        ERR_INVALID_ARGUMENT,
-        "%s:%d: %u=%s: no such handler is built in, in a plug-in (handlers=...) or in the program",
-        file, h->line, h->opcode, h->name);
+    return unusable(h, file,
+                    "expected a function of a plug-in (handlers=...) or of the program, or one of ",
+                    tp_builtin_names());
   const char *name = strncmp(h->name, "handler_", 8) == 0 ? h->name + 8 : h->name;
+  if (!name[0] || strlen(name) > TP_OP_NAME_MOST)
+    return unusable(h, file, "expected a name of 1 to 63 characters behind handler_", "");
   threadpool_handler handler = {
       .name = name, .opcode = h->opcode, .blocking = h->kind == TP_CONFIG_BLOCKING};
   if (h->kind == TP_CONFIG_POLL)
