@@ -922,6 +922,49 @@ static void a_section_has_its_stack(void **state) {
 #endif
 }
 
+/* Frames of many pages of which only the lowest is written: they step over a narrow guard into what lies below, which is
+ * another thread's stack. Wrong: that is overwritten. */
+BROKEN static int wide_from(int depth) {
+  volatile char room[60 << 10];
+  room[0] = (char)depth;
+  return depth < zero - 1 ? 0 : wide_from(depth + 1) + room[0]; /* never */
+}
+enum { BEHIND = 1 << 20 };
+static void wide_overflow(void *base) {
+  pthread_attr_t attr;
+  size_t size, guard;
+  test_must(pthread_getattr_np(pthread_self(), &attr) == 0);
+  test_must(pthread_attr_getstack(&attr, base, &size) == 0);
+  test_must(pthread_attr_getguardsize(&attr, &guard) == 0);
+  pthread_attr_destroy(&attr);
+  /* What lies behind it, unless there is something already. */
+  mmap(*(char **)base - guard - BEHIND, BEHIND, PROT_READ | PROT_WRITE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  zero = wide_from(0) * 0;
+}
+static tp_poll overflow_widely(tp_task *t, void *arg) {
+  (void)t, (void)arg;
+  char *base = NULL; /* the guard ends there */
+  tp_crash crash = {0};
+  test_must(!tp_guard_run(wide_overflow, &base, &crash));
+  test_must(crash.signal == SIGSEGV);
+  test_must((char *)crash.address < base && (char *)crash.address >= base - (64 << 10));
+  return TP_READY;
+}
+static void wide_frames(void) {
+  start();
+  for (int i = 0; i < 10; i++) {
+    tp_task *t = spawn(pool, overflow_widely, NULL, i % 2);
+    test_must(tp_task_wait(t, 0) == 0);
+    tp_task_unref(t);
+  }
+  leave_child(threadpool_shutdown(pool) == 0 ? 44 : 1);
+}
+static void a_stack_overflows_in_wide_steps(void **state) {
+  (void)state;
+  assert_int_equal(child(wide_frames), 44);
+}
+
 /* --- the cost, for those who want to know: TP_STRESS=1 */
 
 static void nothing(void *arg) {
@@ -970,6 +1013,7 @@ int main(void) {
       cmocka_unit_test(the_rest_kills),
       cmocka_unit_test(the_host_gets_the_rest),
       cmocka_unit_test(a_section_has_its_stack),
+      cmocka_unit_test(a_stack_overflows_in_wide_steps),
       cmocka_unit_test(what_it_costs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
