@@ -39,6 +39,13 @@ int tp_builtin_number(tp_ops *ops, const char *name, uint32_t opcode) {
   return ERR_INVALID_ARGUMENT;
 }
 
+const char *tp_builtin_names(void) {
+#define NAME(code, word, how, arguments, result) ", handler_" #word
+  static const char names[] = TP_BUILTIN(NAME);
+#undef NAME
+  return names + sizeof ", " - 1;
+}
+
 bool tp_arg_whole(task_t *task, const char *name, uint64_t *value) {
   if (!threadpool_arg_is(task, name) || threadpool_arg_uint(task, name, value)) return true;
   threadpool_fail(task, ERR_INVALID_ARGUMENT, "argument \"%s\": expected a whole number, 0 or more",

@@ -7,6 +7,7 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "sched/guard.h"
 #include "sync/lock.h"
 
 enum {
@@ -488,6 +489,7 @@ int symbol_register_flags(symbol_table_t *t, const char *name, void *ptr, uint32
   if (!wrong) wrong = check_region(name, ptr, size, flags);
   key k;
   if (wrong || !make_key(&k, name, length)) return wrong;
+  tp_library_probe();
   tp_lock_acquire(&t->lock);
   int code = enter(t, &k, name, ptr, (uint64_t)size << 32 | flags);
   tp_lock_release(&t->lock);
@@ -503,6 +505,7 @@ int symbol_unregister(symbol_table_t *t, const char *name) {
   size_t length = strnlen(name, TP_SYMBOL_NAME_MOST + 1);
   key k;
   if (!make_key(&k, name, length)) return unknown(name, length);
+  tp_library_probe();
   tp_lock_acquire(&t->lock);
   int code = leave(t, &k, name, length);
   tp_lock_release(&t->lock);
