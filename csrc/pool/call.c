@@ -160,13 +160,11 @@ static void refuse(task_t *call, int code, const char *message) {
     return;
   }
   call->refused = code;
-  tp_task_ref(t);
   tp_lock_acquire(&call->lock);
   call->task = t;
   call->stage = TP_CALL_LIVE;
   tp_lock_release(&call->lock);
-  tp_task_wake(t);
-  tp_task_unref(t);
+  tp_task_begin(t);
 }
 
 static int start(task_t *call, const tp_request *r) {
@@ -182,9 +180,8 @@ static int start(task_t *call, const tp_request *r) {
   if (!t && error == ERR_SHUTDOWN)
     return tp_say(ERR_CANCELLED, "the pool was shut down before the request had begun");
   if (!t) return tp_say(error, "%s", tp_error_text(error));
-  tp_task_ref(t); /* for us, below: the end gives up the call's own */
   tp_lock_acquire(&call->lock);
-  call->task = t;
+  call->task = t; /* it can be cancelled from here on, but not end before tp_task_begin (K1) */
   call->stage = TP_CALL_LIVE;
   bool unwanted = call->unwanted;
   tp_lock_release(&call->lock);
@@ -199,8 +196,7 @@ static int start(task_t *call, const tp_request *r) {
     }
   }
   if (unwanted) tp_task_cancel(t);
-  tp_task_wake(t);
-  tp_task_unref(t);
+  tp_task_begin(t);
   return 0;
 }
 

@@ -154,7 +154,7 @@ tp_task *tp_task_new(tp_tasks *ts, const tp_spawn_spec *spec, int *error) {
   tp_task *t;
   int failed = 0;
   tp_library_begin();
-  do t = make(ts, spec, TP_IDLE | 2 * TP_REF_ONE, &in, error);
+  do t = make(ts, spec, TP_SCHEDULED | 2 * TP_REF_ONE, &in, error); /* K1: not in a queue yet */
   while (tp_unlikely(!t) && *error == ERR_MALLOC_FAILED && tp_try_again(&failed));
   if (t) leave(in);
   tp_library_end();
@@ -342,6 +342,12 @@ static void submit_somewhere(tp_task *t) {
   if (submit(t, false) == 0) return;
   t->work.run = run_stranded;
   tp_post(t->tasks->sched, (tp_priority)tp_priority_of(tp_load(&t->state, relaxed)), &t->work);
+}
+
+void tp_task_begin(tp_task *t) {
+  tp_library_begin();
+  submit_somewhere(t);
+  tp_library_end();
 }
 
 void tp_task_wake(tp_task *t) {

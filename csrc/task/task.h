@@ -6,7 +6,8 @@
  * it keeps a waker, or has something keep one, and returns TP_PENDING; a wake lets it be polled again. A
  * plain function is a poll function that is ready at once.
  *
- * K1  SCHEDULED means: in exactly one queue. Whoever takes it out makes it RUNNING and is its only runner.
+ * K1  SCHEDULED means: in exactly one queue, or with whoever made it (tp_task_new) or woke it, who is about to put it
+ *     there. Whoever takes it out makes it RUNNING and is its only runner.
  * K2  Only the runner leaves RUNNING. A task that yields stays RUNNING in the queue: its runner is then
  *     whoever takes it out, and a wake meanwhile sets `notified`.
  * K3  IDLE -> SCHEDULED is one CAS of one waker or canceller, who queues it. A wake is never lost: while
@@ -77,10 +78,12 @@ void tp_tasks_free(tp_tasks *ts);
  * with all functions here, the pool must not be freed before it returns. */
 int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle);
 
-/* [any] A task that waits for its first wake, with a reference for the caller; NULL: *error as of tp_spawn, after some
- * 4 ms if memory is out. When it is woken and is a blocking one that gets no thread, a worker ends it with
- * ERR_MALLOC_FAILED. */
+/* [any] A task that is not in a queue yet: whatever happens to it, a cancel or a wake, it is neither polled nor ended
+ * before tp_task_begin, which must follow. With a reference for the caller; NULL: *error as of tp_spawn, after some 4 ms
+ * if memory is out. A blocking one that gets no thread is ended by a worker, with ERR_MALLOC_FAILED. */
 tp_task *tp_task_new(tp_tasks *ts, const tp_spawn_spec *spec, int *error);
+/* [who made it, once] From here on it may be over at any moment. */
+void tp_task_begin(tp_task *t);
 
 /* [any, holding a reference] Let it be polled (again). */
 void tp_task_wake(tp_task *t);

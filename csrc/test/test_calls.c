@@ -1,0 +1,84 @@
+/* test_calls.c - a call's beginning and end at awkward moments: cancelled while it starts, waits that would never end. */
+#include <pthread.h>
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "help.h"
+#include "pool/calls.h"
+
+static threadpool_t *pool;
+
+static uint64_t submit(const char *json) {
+  uint64_t id = threadpool_submit(pool, json);
+  assert_true(id > 0);
+  return id;
+}
+/* Its only entry. */
+static result_t *entry_of(uint64_t id) {
+  result_t *r = threadpool_wait_result(pool, id, UINT32_MAX);
+  assert_non_null(r);
+  return r;
+}
+static int status_of(uint64_t id) {
+  result_t *r = entry_of(id);
+  int status = r->status;
+  threadpool_result_free(r);
+  return status;
+}
+
+/* --- cancelled while it starts */
+
+enum { FAILURES = TP_GET_TRIES - 1 };
+static _Atomic uint64_t next_id;
+static _Atomic int step;
+/* Cancels a request before its submitter has its id; then its record is used again. */
+static void *cancel_at_once(void *arg) {
+  (void)arg;
+  uint64_t id =
+      threadpool_submit(pool, "{\"op\": \"echo\"}"); /* so that it has memory for a record */
+  threadpool_result_free(threadpool_wait_result(pool, id, UINT32_MAX));
+  tp_store(&step, 1, release);
+  test_wait(tp_load(&step, acquire) == 2 && tp_fail_left() < FAILURES);
+  id = tp_load(&next_id, relaxed);
+  test_must(threadpool_cancel(pool, id) == 1);
+  result_t *r = NULL;
+  test_wait((r = threadpool_poll_result(pool, id)));
+  test_must(r->status == ERR_CANCELLED);
+  threadpool_result_free(r);
+  test_wait(tp_load(&step, acquire) == 3);
+  id = threadpool_submit(pool, "{\"op\": \"sleep\", \"args\": {\"ms\": 60}}");
+  test_must((uint32_t)id % TP_SLAB_MAX_RECORDS ==
+            (uint32_t)tp_load(&next_id, relaxed) % TP_SLAB_MAX_RECORDS);
+  r = threadpool_wait_result(pool, id, UINT32_MAX);
+  test_must(r->status == 0);
+  threadpool_result_free(r);
+  return NULL;
+}
+/* Its deadline takes some 4 ms to begin, since there is no thread for the reactor at first. Wrong: it ends meanwhile, and
+ * the timer is started in a record that is somebody else's by then; when it fires the process dies. */
+static void a_request_is_cancelled_while_its_deadline_begins(void **state) {
+  (void)state;
+  pool = test_pool((threadpool_options){.workers = 1});
+  uint64_t id = submit("{\"op\": \"echo\"}");
+  assert_int_equal(status_of(id), 0);
+  tp_store(&next_id, id + TP_SLAB_GENERATION, relaxed);
+  tp_store(&step, 0, relaxed);
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, cancel_at_once, NULL), 0);
+  test_wait(tp_load(&step, acquire) == 1);
+  tp_fail_run(1, FAILURES);
+  tp_store(&step, 2, release);
+  assert_int_equal(submit("{\"op\": \"sleep\", \"args\": {\"ms\": 60000}, \"timeout_ms\": 50}"),
+                   next_id);
+  tp_store(&step, 3, release);
+  pthread_join(thread, NULL);
+  assert_int_equal(tp_fail_left(), 0);
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_request_is_cancelled_while_its_deadline_begins),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
