@@ -40,7 +40,11 @@ static void unpin(task_t *call) {
 /* What only the handler needs. */
 static void free_request(task_t *call) {
   yyjson_doc_free(call->doc);
-  tp_arena_put(&call->arena, call->printed);
+  for (tp_printed *p = call->printed, *next; p; p = next) {
+    next = p->next;
+    tp_arena_put(&call->arena, p->text);
+    tp_arena_put(&call->arena, p);
+  }
   call->doc = NULL;
   call->args = NULL;
   call->printed = NULL;

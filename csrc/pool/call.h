@@ -53,6 +53,12 @@ typedef struct tp_pin {
   tp_symbol_pin_t pin;
 } tp_pin;
 
+/* A text that threadpool_arg_json made. */
+typedef struct tp_printed {
+  struct tp_printed *next;
+  char *text;
+} tp_printed;
+
 struct threadpool_task {
   tp_record record;
   tp_letter letter;  /* while SENT */
@@ -90,8 +96,8 @@ struct threadpool_task {
   size_t text_size;
   yyjson_doc *doc;
   yyjson_val *args;
-  tp_pin *pins;  /* [runner] until its end */
-  char *printed; /* what threadpool_arg_json made */
+  tp_pin *pins;        /* [runner] until its end */
+  tp_printed *printed; /* [runner] until its end: what threadpool_arg_json made */
   tp_alarm_clock deadline, nap;
   tp_entry result; /* the final entry */
   tp_arena arena;  /* of its text, what was parsed, its result */

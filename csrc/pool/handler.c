@@ -61,12 +61,17 @@ const char *threadpool_arg_json(task_t *task, const char *name, size_t *length) 
   yyjson_val *v = name ? member(task, name) : task->args;
   size_t n;
   const yyjson_alc memory = tp_json_memory(&task->arena);
-  char *text = v ? yyjson_val_write_opts(v, 0, &memory, &n, NULL) : NULL;
-  if (!text) return NULL;
-  tp_arena_put(&task->arena, task->printed);
-  task->printed = text;
+  tp_printed *p = v ? tp_arena_get(&task->arena, sizeof *p) : NULL;
+  if (!p) return NULL;
+  p->text = yyjson_val_write_opts(v, 0, &memory, &n, NULL);
+  if (!p->text) {
+    tp_arena_put(&task->arena, p);
+    return NULL;
+  }
+  p->next = task->printed;
+  task->printed = p;
   if (length) *length = n;
-  return text;
+  return p->text;
 }
 
 const void *threadpool_payload(task_t *task, size_t *size) {

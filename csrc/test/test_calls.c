@@ -76,9 +76,54 @@ static void a_request_is_cancelled_while_its_deadline_begins(void **state) {
   assert_int_equal(threadpool_shutdown(pool), 0);
 }
 
+/* --- arguments as text */
+
+static void print_two(task_t *task) {
+  size_t length[3];
+  const char *text[3] = {threadpool_arg_json(task, "a", &length[0]),
+                         threadpool_arg_json(task, "b", &length[1]),
+                         threadpool_arg_json(task, NULL, &length[2])};
+  for (int i = 0; i < 3; i++) test_must(text[i] && strlen(text[i]) == length[i]);
+  test_must(text[0][1] == 'a' && text[1][1] == 'b');
+  test_must(length[2] == length[0] + length[1] + strlen("{'a':,'b':}"));
+  test_must(!threadpool_arg_json(task, "c", NULL));
+}
+static void print_twice(task_t *task) {
+  const char *text[2];
+  for (int i = 0; i < 2; i++) text[i] = threadpool_arg_json(task, NULL, NULL);
+  if (text[0] && text[1]) test_must(strcmp(text[0], text[1]) == 0);
+}
+/* Wrong: each text goes when the next one is asked for (make asan), or stays when the task has ended (the same). */
+static void raw_arguments_live_as_long_as_the_task(void **state) {
+  (void)state;
+  pool = test_pool((threadpool_options){.workers = 1});
+  threadpool_handler h[] = {{.name = "two", .opcode = -1, .run = print_two},
+                            {.name = "twice", .opcode = -1, .run = print_twice}};
+  for (int i = 0; i < 2; i++) assert_int_equal(threadpool_register(pool, &h[i]), 0);
+  static char json[20000], a[8000], b[8000];
+  for (int size = 10; size < 8000; size *= 5) {
+    snprintf(a, (size_t)size, "%0*d", size - 1, 0);
+    snprintf(b, (size_t)size, "%0*d", size - 1, 0);
+    memset(a, 'a', strlen(a));
+    memset(b, 'b', strlen(b));
+    snprintf(json, sizeof json, "{\"op\": \"two\", \"args\": {\"a\": \"%s\", \"b\": \"%s\"}}", a,
+             b);
+    assert_int_equal(status_of(submit(json)), 0);
+  }
+  snprintf(json, sizeof json, "{\"op\": \"twice\", \"args\": {\"a\": \"%s\"}}", a);
+  for (int nth = 1; nth < 10; nth++) { /* without memory: nothing leaks */
+    tp_fail_run(nth, TP_GET_TRIES);
+    uint64_t id = threadpool_submit(pool, json);
+    if (id) threadpool_result_free(entry_of(id));
+    tp_fail_at(0);
+  }
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_request_is_cancelled_while_its_deadline_begins),
+      cmocka_unit_test(raw_arguments_live_as_long_as_the_task),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
