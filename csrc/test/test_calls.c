@@ -76,6 +76,51 @@ static void a_request_is_cancelled_while_its_deadline_begins(void **state) {
   assert_int_equal(threadpool_shutdown(pool), 0);
 }
 
+/* --- waits that would never end */
+
+static _Atomic int emitted;
+static void emit_shielded(task_t *task) {
+  test_must(threadpool_shield(task) == 0);
+  int error;
+  while (!(error = threadpool_emit(task, "x", 1))) tp_add(&emitted, 1, release);
+  test_must(error == ERR_CANCELLED);
+  test_must(threadpool_unshield(task) == 0);
+}
+static int poll_shielded(task_t *task, void **state) {
+  if (!*state) test_must(threadpool_shield(task) == 0);
+  *state = task;
+  int error;
+  while (!(error = threadpool_emit(task, "x", 1))) tp_add(&emitted, 1, release);
+  if (error == ERR_QUEUE_FULL) return THREADPOOL_PENDING;
+  test_must(error == ERR_CANCELLED);
+  test_must(threadpool_unshield(task) == 0);
+  return THREADPOOL_READY;
+}
+/* Nobody fetches. Wrong: the shutdown never ends. */
+static void a_shield_at_a_full_window_does_not_hold_a_shutdown_up(void **state) {
+  (void)state;
+  enum { WINDOW = 3 };
+  for (int cancelled = 0; cancelled < 2; cancelled++)
+    for (int deliver = THREADPOOL_BY_ID; deliver <= THREADPOOL_BY_QUEUE; deliver += 2)
+      for (int credited = 0; credited < 2; credited++) {
+        pool = test_pool((threadpool_options){.workers = 2, .drain_ms = 1, .window = WINDOW});
+        threadpool_handler h[] = {
+            {.name = "plain", .opcode = 100, .run = emit_shielded},
+            {.name = "polled", .opcode = 101, .poll = poll_shielded},
+            {.name = "blocking", .opcode = 102, .run = emit_shielded, .blocking = true}};
+        emitted = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+          assert_int_equal(threadpool_register(pool, &h[i]), 0);
+          threadpool_request q = {.opcode = 100 + i, .deliver = deliver, .credited = credited};
+          uint64_t id;
+          assert_int_equal(threadpool_submit_batch(pool, &q, 1, &id), 1);
+          test_wait(tp_load(&emitted, acquire) == WINDOW * (int)(i + 1));
+          if (cancelled) assert_int_equal(threadpool_cancel(pool, id), 1);
+        }
+        assert_int_equal(threadpool_shutdown(pool), 0);
+      }
+}
+
 /* --- arguments as text */
 
 static void print_two(task_t *task) {
@@ -123,6 +168,7 @@ static void raw_arguments_live_as_long_as_the_task(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_request_is_cancelled_while_its_deadline_begins),
+      cmocka_unit_test(a_shield_at_a_full_window_does_not_hold_a_shutdown_up),
       cmocka_unit_test(raw_arguments_live_as_long_as_the_task),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
