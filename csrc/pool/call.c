@@ -91,11 +91,16 @@ static void crashed(task_t *call, const char *where, const tp_crash *crash) {
                   where, tp_crash_name(crash->signal), crash->address);
 }
 
+_Thread_local task_t *tp_call_current __attribute__((tls_model("initial-exec")));
+
 static tp_poll run_call(tp_task *t, void *arg) {
   (void)t;
   guarded g = {arg, TP_READY};
   tp_crash crash;
-  if (tp_likely(tp_guard_run(run_handler, &g, &crash))) return g.outcome;
+  tp_call_current = arg;
+  bool returned = tp_guard_run(run_handler, &g, &crash);
+  tp_call_current = NULL;
+  if (tp_likely(returned)) return g.outcome;
   crashed(g.call, "", &crash);
   return TP_READY;
 }
@@ -191,6 +196,7 @@ static int start(task_t *call, const tp_request *r) {
   tp_lock_release(&call->lock);
   if (r->timeout_ms && !unwanted) {
     call->limited = true;
+    call->timeout_ms = (uint32_t)r->timeout_ms;
     error = tp_deadline_start(&call->deadline, cs->reactor, t,
                               call->begin_ns + r->timeout_ms * TP_NS_PER_MS);
     if (error) { /* it is cancelled, and ends with this code */
@@ -280,7 +286,7 @@ static task_t *accept(tp_calls *cs, const threadpool_request *q, uint64_t begin_
   call->pool = cs->pool;
   call->op = NULL;
   call->task = NULL;
-  call->waiter = call->room = NULL;
+  call->waiter = call->room = call->waits = NULL;
   call->first = call->last = NULL;
   call->queue = q->queue ? q->queue : cs->queue;
   if (call->queue->counted && q->deliver == THREADPOOL_BY_QUEUE)
@@ -374,8 +380,9 @@ int tp_call_cancel(tp_calls *cs, uint64_t id) {
   bool asked = tp_task_cancel(t);
   tp_task_unref(t);
   call = tp_call_find(cs, id);
-  if (call) { /* after that: who waits for room looks whether it is to end */
+  if (call) { /* after that: who waits looks whether it is to end */
     if (call->room) tp_call_tell_emitter(call);
+    tp_call_tell_waiting(call);
     tp_lock_release(&call->lock);
   }
   return asked;

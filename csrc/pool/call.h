@@ -11,6 +11,9 @@
  *     threadpool_result_free: under the call's lock, so that a shutdown that looks at the record waits.
  * V4  `pending` counts the calls whose final entry nobody has fetched yet.
  * V5  A record that outlives its pool (fetched, not freed) keeps the slab: the last one frees it.
+ * V6  A handler that waits for the entry of another call looks whether it is to end itself: when it is cancelled or the
+ *     pool closes, which open `waits`; at its own deadline; and while the pool closes now and then. Once the pool cancels
+ *     all, no shield holds that off: two that wait for each other would never end.
  */
 #ifndef TP_POOL_CALL_H
 #define TP_POOL_CALL_H
@@ -82,6 +85,7 @@ struct threadpool_task {
   tp_task *task;           /* V1: while LIVE, with a reference */
   tp_latch *waiter;        /* V1: who waits for an entry */
   tp_latch *room;          /* V1: a plain handler that waits for room */
+  tp_latch *waits;         /* V1: its handler waits for another call's entry (V6) */
   tp_entry *first, *last;  /* V1: partial entries */
   threadpool_queue *queue; /* constant */
   result_callback_fn callback;
@@ -89,10 +93,10 @@ struct threadpool_task {
   void *state; /* of a poll handler */
   /* the request */
   uint64_t begin_ns; /* when it was submitted */
-  uint32_t opcode;   /* if it has no JSON, as are the next two */
+  uint32_t opcode;   /* if it has no JSON */
   uint32_t timeout_ms;
-  uint8_t priority;
-  char *text; /* with its padding; its payload if it has no JSON; NULL: too large */
+  uint8_t priority; /* if it has no JSON */
+  char *text;       /* with its padding; its payload if it has no JSON; NULL: too large */
   size_t text_size;
   yyjson_doc *doc;
   yyjson_val *args;

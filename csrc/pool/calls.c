@@ -91,6 +91,7 @@ void tp_calls_close(tp_calls *cs) {
     task_t *call = (task_t *)tp_slab_at(&cs->slab, i);
     tp_lock_acquire(&call->lock);
     tp_call_tell_emitter(call);
+    tp_call_tell_waiting(call);
     tp_lock_release(&call->lock);
   }
 }

@@ -69,6 +69,9 @@ tp_sched *tp_tasks_sched(const tp_tasks *ts);
  * of the monotonic clock; then cancel what is left, and wait for that. */
 void tp_tasks_drain(tp_tasks *ts, uint64_t deadline_ns);
 
+/* [any] Whether a drain has got to that: what waits for another task may not count on it any more. */
+bool tp_tasks_cancelling(const tp_tasks *ts);
+
 /* [any, after the scheduler has stopped] */
 void tp_tasks_free(tp_tasks *ts);
 

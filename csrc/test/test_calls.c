@@ -96,6 +96,105 @@ static int poll_shielded(task_t *task, void **state) {
   test_must(threadpool_unshield(task) == 0);
   return THREADPOOL_READY;
 }
+/* A handler waits, without limit, for the request that its payload points to. */
+typedef struct wait_for {
+  threadpool_t *pool;
+  _Atomic uint64_t id;
+  bool shielded;
+} wait_for;
+static _Atomic int waiting;
+static void wait_inside(task_t *task) {
+  wait_for *p;
+  memcpy(&p, threadpool_payload(task, NULL), sizeof p);
+  if (p->shielded) test_must(threadpool_shield(task) == 0);
+  uint64_t id;
+  test_wait((id = tp_load(&p->id, acquire)) > 0);
+  tp_add(&waiting, 1, relaxed);
+  result_t *r = threadpool_wait_result(p->pool, id, UINT32_MAX);
+  if (p->shielded) test_must(threadpool_unshield(task) == 0);
+  if (r->status) threadpool_fail(task, r->status, "%s", r->error_msg);
+  threadpool_result_free(r);
+}
+static uint64_t submit_wait(threadpool_t *in, wait_for *w, bool blocking) {
+  threadpool_request q = {.opcode = blocking ? 101 : 100, .payload = &w, .size = sizeof w};
+  uint64_t id;
+  assert_int_equal(threadpool_submit_batch(in, &q, 1, &id), 1);
+  return id;
+}
+static threadpool_t *waiting_pool(int drain_ms) {
+  threadpool_t *p = test_pool((threadpool_options){.workers = 2, .drain_ms = drain_ms});
+  threadpool_handler h[] = {{.name = "wait", .opcode = 100, .run = wait_inside},
+                            {.name = "block", .opcode = 101, .run = wait_inside, .blocking = true}};
+  for (int i = 0; i < 2; i++) assert_int_equal(threadpool_register(p, &h[i]), 0);
+  waiting = 0;
+  return p;
+}
+static void fails(uint64_t id, int status, const char *message) {
+  result_t *r = entry_of(id);
+  if (r->status != status || (message && strcmp(r->error_msg, message) != 0))
+    fail_msg("%d %s", r->status, r->error_msg);
+  threadpool_result_free(r);
+}
+
+/* Wrong (all of these): it waits for ever. */
+static void a_handler_does_not_wait_for_itself(void **state) {
+  (void)state;
+  pool = waiting_pool(0);
+  for (int blocking = 0; blocking < 2; blocking++) {
+    wait_for w = {.pool = pool};
+    uint64_t id = submit_wait(pool, &w, blocking);
+    tp_store(&w.id, id, release);
+    fails(id, ERR_WRONG_THREAD, "a handler waits for the result of its own request");
+  }
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+static void a_handler_that_waits_can_be_cancelled(void **state) {
+  (void)state;
+  static const char forever[] = "{\"op\": \"sleep\", \"args\": {\"ms\": 4000000000}}";
+  for (int i = 0; i < test_size(20, 200); i++) {
+    pool = waiting_pool(0);
+    wait_for w = {.pool = pool, .id = submit(forever)};
+    uint64_t id = submit_wait(pool, &w, i % 2);
+    if (i % 4 < 2) test_wait(tp_load(&waiting, relaxed) == 1);
+    for (int k = i % 50; k > 0; k--) tp_pause();
+    assert_int_equal(threadpool_cancel(pool, id), 1);
+    fails(id, ERR_CANCELLED, NULL);
+    /* By its own timeout. */
+    wait_for *p = &w;
+    threadpool_request q = {
+        .opcode = 100, .payload = &p, .size = sizeof p, .timeout_ms = 1 + (uint32_t)i % 3};
+    assert_int_equal(threadpool_submit_batch(pool, &q, 1, &id), 1);
+    fails(id, ERR_TIMEOUT, NULL);
+    assert_int_equal(threadpool_cancel(pool, w.id), 1);
+    fails(w.id, ERR_CANCELLED, NULL);
+    assert_int_equal(threadpool_shutdown(pool), 0);
+  }
+}
+static void handlers_that_wait_in_a_circle_end(void **state) {
+  (void)state;
+  for (int shielded = 0; shielded < 2; shielded++)
+    for (int shut = 0; shut < 2; shut++)
+      for (int pools = 1; pools <= 2; pools++) {
+        pool = waiting_pool(-1);
+        threadpool_t *other = pools == 1 ? pool : waiting_pool(-1);
+        wait_for a = {.pool = other, .shielded = shielded},
+                 b = {.pool = pool, .shielded = shielded};
+        uint64_t first = submit_wait(pool, &a, false), second = submit_wait(other, &b, true);
+        tp_store(&a.id, second, release);
+        tp_store(&b.id, first, release);
+        test_wait(tp_load(&waiting, relaxed) == 2);
+        if (!shut && !shielded) {
+          assert_int_equal(threadpool_cancel(pool, first), 1);
+          result_t *r;
+          test_wait((r = threadpool_poll_result(other, second)));
+          assert_int_equal(r->status, ERR_CANCELLED);
+          threadpool_result_free(r);
+        }
+        assert_int_equal(threadpool_shutdown(pool), 0);
+        if (pools == 2) assert_int_equal(threadpool_shutdown(other), 0);
+      }
+}
+
 /* Nobody fetches. Wrong: the shutdown never ends. */
 static void a_shield_at_a_full_window_does_not_hold_a_shutdown_up(void **state) {
   (void)state;
@@ -168,6 +267,9 @@ static void raw_arguments_live_as_long_as_the_task(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_request_is_cancelled_while_its_deadline_begins),
+      cmocka_unit_test(a_handler_does_not_wait_for_itself),
+      cmocka_unit_test(a_handler_that_waits_can_be_cancelled),
+      cmocka_unit_test(handlers_that_wait_in_a_circle_end),
       cmocka_unit_test(a_shield_at_a_full_window_does_not_hold_a_shutdown_up),
       cmocka_unit_test(raw_arguments_live_as_long_as_the_task),
   };
