@@ -339,7 +339,8 @@ static size_t submit_bundle(tp_calls *cs, const threadpool_request *q, size_t n,
     *last = &call->letter;
     last = &call->letter.next;
   }
-  if ((done >= SEND_COUNT || bytes >= SEND_BYTES) && tp_updaters_ready(cs->updaters)) {
+  if ((done >= SEND_COUNT || bytes >= SEND_BYTES) &&
+      tp_updaters_ready(cs->updaters, n < SEND_COUNT)) {
     tp_updaters_send(cs->updaters, first);
     return done;
   }
