@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "pool/calls.h"
 #include "pool/completions.h"
+#include "sched/guard.h"
 
 void tp_call_release(tp_entry *e) {
   void (*release)(void *, void *) = e->release;
@@ -197,6 +198,7 @@ result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns) {
 }
 
 void threadpool_result_free(result_t *result) {
+  tp_library_probe(); /* X4: locks, and the program's release function */
   tp_entry *e = (tp_entry *)result;
   if (!e) return;
   if (!e->final) {

@@ -593,6 +593,15 @@ static void register_once(task_t *task) {
   symbol_register(threadpool_symbols(threadpool_pool(task)), "r", &each, sizeof each);
   symbol_unregister(threadpool_symbols(threadpool_pool(task)), "r");
 }
+enum { ENTRIES_TO_FREE = 5000 }; /* more than there is stack for */
+static result_t *entries_to_free[ENTRIES_TO_FREE];
+static _Atomic int to_free;
+static void free_once(task_t *task) {
+  (void)task;
+  int i = tp_sub(&to_free, 1, relaxed);
+  test_must(i > 0);
+  threadpool_result_free(entries_to_free[i - 1]);
+}
 static void without_end(task_t *task, void (*once)(task_t *)) {
   volatile char room = 0;
   once(task);
@@ -630,6 +639,15 @@ static void a_stack_overflows_in_a_call(void **state) {
     assert_int_equal(threadpool_register(pool, &h), 0);
     for (long k = test_size(10, 100); k > 0; k--) crashes_at_last("{\"op\": \"overflows\"}");
   }
+  threadpool_handler h = {
+      .name = "overflows", .opcode = -1, .run = near_the_end, .user_data = (void *)free_once};
+  assert_int_equal(threadpool_register(pool, &h), 0);
+  for (long k = test_size(10, 100); k > 0; k--) {
+    for (; to_free < ENTRIES_TO_FREE; to_free++)
+      entries_to_free[to_free] = wait_for(threadpool_submit(pool, "{\"op\": \"echo\"}"));
+    crashes_at_last("{\"op\": \"overflows\"}");
+  }
+  while (to_free > 0) threadpool_result_free(entries_to_free[--to_free]);
   gives("{\"op\": \"echo\"}", 0, NULL);
   end();
 #endif
