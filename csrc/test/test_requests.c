@@ -467,7 +467,10 @@ static void memory_is_read_and_written_by_name(void **state) {
   gives("{\"opcode\": 4, \"args\": {\"read_from\": \"b\", \"offset\": 1, \"length\": 7}}", 0,
         ".Hello.");
   gives("{\"opcode\": 3, \"args\": {\"write_to\": \"b\", \"data\": \"Hello\", \"offset\": 12}}",
-        ERR_INVALID_ARGUMENT, "bytes 12 to 17: the region has 16");
+        ERR_INVALID_ARGUMENT, "offset 12 and length 5: the region has 16 bytes");
+  gives("{\"opcode\": 4, \"args\": {\"read_from\": \"b\", \"offset\": 16, \"length\": "
+        "18446744073709551615}}",
+        ERR_INVALID_ARGUMENT, "offset 16 and length 18446744073709551615: the region has 16 bytes");
   gives("{\"opcode\": 4, \"args\": {\"read_from\": \"c\"}}", ERR_SYMBOL_NOT_FOUND,
         "unknown symbol: c");
   assert_int_equal(symbol_unregister(threadpool_symbols(pool), "b"), 0);
@@ -504,6 +507,27 @@ static void files_are_read_and_written(void **state) {
     *strrchr(path, '/') = '\0';
     rmdir(path);
   }
+  end();
+}
+
+/* Wrong: a file that was to grow is replaced. */
+static void unknown_arguments_are_refused(void **state) {
+  (void)state;
+  begin((threadpool_options){.workers = 1});
+  gives("{\"op\": \"file_write\", \"args\": {\"path\": \"/no/such/file\", \"data\": \"x\", "
+        "\"apend\": "
+        "true}}",
+        ERR_INVALID_ARGUMENT,
+        "unknown argument \"apend\": expected path, data, append, mode, make_directories");
+  gives("{\"op\": \"file_read\", \"args\": {\"path\": \"/dev/null\", \"\": 1}}",
+        ERR_INVALID_ARGUMENT, "unknown argument \"\": expected path, offset, length, max_bytes");
+  gives("{\"op\": \"write_memory\", \"args\": {\"write_to\": \"b\", \"data\": \"x\", \"dat\": 1}}",
+        ERR_INVALID_ARGUMENT, "unknown argument \"dat\": expected write_to, data, offset");
+  gives("{\"op\": \"read_memory\", \"args\": {\"read_from\": \"b\", \"rea\\nd\": 1}}",
+        ERR_INVALID_ARGUMENT, "unknown argument \"rea\\u000ad\": expected read_from, offset, length");
+  gives("{\"op\": \"sleep\", \"args\": {\"ms\": 60000, \"s\": 1}}", ERR_INVALID_ARGUMENT,
+        "unknown argument \"s\": expected ms");
+  gives("{\"op\": \"echo\", \"args\": {\"anything\": 1}}", 0, "{\"anything\":1}");
   end();
 }
 
@@ -735,6 +759,7 @@ int main(void) {
       cmocka_unit_test(results_outlive_their_pool),
       cmocka_unit_test(memory_is_read_and_written_by_name),
       cmocka_unit_test(files_are_read_and_written),
+      cmocka_unit_test(unknown_arguments_are_refused),
       cmocka_unit_test(a_request_without_text_has_a_payload),
       cmocka_unit_test(a_handler_that_crashes_is_an_error),
       cmocka_unit_test(a_bad_text_is_the_handlers_crash),
