@@ -101,10 +101,18 @@ static int call(const tp_plugins *p, const char *name) {
   return function ? function() : -1;
 }
 
+/* This program is linked with -rdynamic. */
+int tp_test_of_the_program(void);
+int tp_test_of_the_program(void) {
+  return 5;
+}
+extern int tp_test_data;
+int tp_test_data = 1;
+
 static void handlers_are_found_in_plugins_in_order_then_in_the_program(void **state) {
   (void)state;
-  if (!build("first",
-             "int tp_test_both(void) { return 1; }\nint tp_test_one(void) { return 11; }\n") ||
+  if (!build("first", "int tp_test_data;\nint tp_test_both(void) { return 1; }\nint "
+                      "tp_test_one(void) { return 11; }\n") ||
       !build("second",
              "int tp_test_both(void) { return 2; }\nint tp_test_two(void) { return 22; }\n"))
     skip();
@@ -113,7 +121,10 @@ static void handlers_are_found_in_plugins_in_order_then_in_the_program(void **st
   assert_int_equal(tp_config_read(&config, in_folder("c")), 0);
 
   tp_plugins p = {0};
-  assert_non_null(tp_program_find("getpid"));
+  assert_ptr_equal(tp_program_find("tp_test_of_the_program"), (void *)tp_test_of_the_program);
+  assert_null(tp_program_find("tp_test_data")); /* no function */
+  assert_null(tp_program_find("exit"));         /* of the C library */
+  assert_null(tp_program_find("stdout"));
   assert_null(tp_program_find("tp_test_both"));
   assert_null(tp_plugins_find(&p, "tp_test_both"));
   for (size_t i = 0; i < config.plugin_count; i++)
@@ -123,6 +134,7 @@ static void handlers_are_found_in_plugins_in_order_then_in_the_program(void **st
   assert_int_equal(call(&p, "tp_test_one"), 11);
   assert_int_equal(call(&p, "tp_test_two"), 22);
   assert_null(tp_plugins_find(&p, "tp_test_none"));
+  assert_null(tp_plugins_find(&p, "tp_test_data"));
   assert_null(tp_plugins_find(&p, "getpid")); /* of a library that they need: not theirs */
   for (int i = 0; i < 20; i++) /* the array grows; the same object again is allowed */
     assert_int_equal(tp_plugins_open(&p, config.plugins[1].path, "c", 1), 0);
