@@ -524,7 +524,8 @@ static void unknown_arguments_are_refused(void **state) {
   gives("{\"op\": \"write_memory\", \"args\": {\"write_to\": \"b\", \"data\": \"x\", \"dat\": 1}}",
         ERR_INVALID_ARGUMENT, "unknown argument \"dat\": expected write_to, data, offset");
   gives("{\"op\": \"read_memory\", \"args\": {\"read_from\": \"b\", \"rea\\nd\": 1}}",
-        ERR_INVALID_ARGUMENT, "unknown argument \"rea\\u000ad\": expected read_from, offset, length");
+        ERR_INVALID_ARGUMENT,
+        "unknown argument \"rea\\u000ad\": expected read_from, offset, length");
   gives("{\"op\": \"sleep\", \"args\": {\"ms\": 60000, \"s\": 1}}", ERR_INVALID_ARGUMENT,
         "unknown argument \"s\": expected ms");
   gives("{\"op\": \"echo\", \"args\": {\"anything\": 1}}", 0, "{\"anything\":1}");
