@@ -15,6 +15,8 @@ typedef struct tp_lua tp_lua; /* lua/vm.h */
 typedef struct tp_env {
   tp_codec codec;
   threadpool_queue *queue;
+  const void *caller; /* who submitted last; it and its source are kept in the registry */
+  int caller_ref, source_ref;
 } tp_env;
 
 /* What a Lua state holds of a pool: a userdata. */
