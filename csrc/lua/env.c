@@ -420,7 +420,6 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
 }
 
 void tp_env_free(tp_env *env) {
-  tp_completions_free(env->queue);
   tp_codec_free(&env->codec);
   env->queue = NULL;
 }
