@@ -77,7 +77,7 @@ DEFINES   := -std=c11 -D_GNU_SOURCE -Icsrc
 COMPILE    = $(CC) $(DEFINES) $(CPPFLAGS) -Wall -Wextra $(WERROR) $(CFLAGS) -pthread -fPIC \
              $(INSTR_$(MODE)) $(if $(REQUIRES),$(shell $(PKG_CONFIG) --cflags $(REQUIRES)))
 LINK       = $(CC) $(CFLAGS) -pthread $(INSTR_$(MODE)) $(LDFLAGS)
-LIBS       = $(if $(REQUIRES),$(shell $(PKG_CONFIG) --libs $(REQUIRES))) -ldl $(LDLIBS)
+LIBS       = $(if $(REQUIRES),$(shell $(PKG_CONFIG) --libs $(REQUIRES))) -ldl -lm $(LDLIBS)
 TEST_LIBS  = $(or $(shell $(PKG_CONFIG) --libs cmocka 2>/dev/null),-lcmocka)
 
 # --- how make runs ------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ Q := $(if $(V),,@)
         check-generated install uninstall clean help FORCE
 
 # --- build --------------------------------------------------------------------------------------
-all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool.a ## Build build/release/libthreadpool.so and .a (the default)
+all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool.a $(B)/threadpool/core.so ## Build build/release/libthreadpool.so and .a (the default)
 
 tests: $(TESTS)
 	@:
@@ -124,11 +124,16 @@ $(LIB_OBJS): VISIBILITY := -fvisibility=hidden
 $(B)/libthreadpool.so: $(LIB_OBJS) $(B)/members
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -shared -Wl,-soname,libthreadpool.so.$(SOVERSION) -Wl,--no-undefined \
-	  -Wl,-z,relro -o $@ $(LIB_OBJS) $(LIBS)
+	  -Wl,-z,relro -Wl,-z,nodelete -o $@ $(LIB_OBJS) $(LIBS)
 
 # The name a program linked with build/release looks for when it starts.
 $(B)/libthreadpool.so.$(SOVERSION): | $(B)/libthreadpool.so
 	@ln -sf libthreadpool.so $@
+
+# The name Lua looks for: the same library.
+$(B)/threadpool/core.so: | $(B)/libthreadpool.so
+	@mkdir -p $(@D)
+	@ln -sf ../libthreadpool.so $@
 
 $(B)/libthreadpool.a: $(LIB_OBJS) $(B)/members
 	@echo "  AR    $@"

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "harness_json.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +13,18 @@ enum {
   ROUNDTRIPS = 1000, /* of one sample */
   REQUESTS = 200000,
   LARGE_REQUESTS = 40000,
+  LOOKUPS = 2000000, /* of each thread */
+  LOOKUP_THREADS = 2,
   SMALL_BYTES = 64,
   LARGE_BYTES = 4096, /* at most, and a row less at least */
 };
 
-typedef enum { ROUNDTRIP, BATCH, PARSE, DECODE } kind;
+typedef enum { ROUNDTRIP, BATCH, PARSE, DECODE, SYMBOLS } kind;
 
 struct json_workload {
   const char *name;
   kind kind;
-  int parameter; /* ROUNDTRIP: percentile; BATCH, DECODE: requests at once */
+  int parameter; /* ROUNDTRIP: percentile; BATCH, DECODE: requests at once; SYMBOLS: threads */
 };
 
 static const json_workload workloads[] = {
@@ -28,6 +32,7 @@ static const json_workload workloads[] = {
     {"json_batch1", BATCH, 1},         {"json_batch16", BATCH, 16},
     {"json_batch256", BATCH, 256},     {"json_parse", PARSE, 0},
     {"json_decode1", DECODE, 16},      {"json_decode2", DECODE, 16},
+    {"symbols1", SYMBOLS, 1},          {"symbols2", SYMBOLS, LOOKUP_THREADS},
 };
 
 const json_workload *bench_json_find(const bench_json *impl, const char *name) {
@@ -37,6 +42,7 @@ const json_workload *bench_json_find(const bench_json *impl, const char *name) {
     if (strcmp(w->name, name) != 0) continue;
     bool has = w->kind == ROUNDTRIP ? impl->roundtrip != NULL
                : w->kind == PARSE   ? impl->parse != NULL
+               : w->kind == SYMBOLS ? impl->symbols != NULL
                                     : impl->batch != NULL;
     return has ? w : NULL;
   }
@@ -118,6 +124,56 @@ static double parses(const bench_json *impl, const bench_request *r, int64_t n) 
   return (double)(end - begin) / (double)n;
 }
 
+typedef struct {
+  const bench_json *impl;
+  int number;
+  int64_t n;
+  pthread_barrier_t *start, *end;
+} reader;
+
+/* Threads that wake up together may share a core for the whole of a sample, with the next one idle. */
+static void take_core(int number) {
+  cpu_set_t all, one;
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+    if (!CPU_ISSET(cpu, &all) || number-- > 0) continue;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
+static void *look_up(void *arg) {
+  const reader *r = arg;
+  take_core(r->number);
+  pthread_barrier_wait(r->start);
+  r->impl->symbols(r->n);
+  pthread_barrier_wait(r->end);
+  return NULL;
+}
+
+/* A lookup of any of the threads: twice as many threads, half the time. */
+static double lookups(const bench_json *impl, int64_t n, int threads) {
+  pthread_barrier_t start, end;
+  pthread_t thread[LOOKUP_THREADS];
+  reader r[LOOKUP_THREADS];
+  pthread_barrier_init(&start, NULL, (unsigned)threads + 1);
+  pthread_barrier_init(&end, NULL, (unsigned)threads + 1);
+  for (int i = 0; i < threads; i++) {
+    r[i] = (reader){impl, i, n, &start, &end};
+    if (pthread_create(&thread[i], NULL, look_up, &r[i]) != 0) bench_fail("no thread");
+  }
+  pthread_barrier_wait(&start);
+  uint64_t begin = now();
+  pthread_barrier_wait(&end);
+  double took = (double)(now() - begin);
+  for (int i = 0; i < threads; i++) pthread_join(thread[i], NULL);
+  pthread_barrier_destroy(&start);
+  pthread_barrier_destroy(&end);
+  return took / (double)(n * threads);
+}
+
 double bench_json_sample(const bench_json *impl, const json_workload *w, bool warm) {
   bench_request small = small_request(), large = large_request();
   int64_t share = warm ? 10 : 1;
@@ -126,6 +182,7 @@ double bench_json_sample(const bench_json *impl, const json_workload *w, bool wa
   case BATCH: return batches(impl, &small, REQUESTS / share, w->parameter);
   case PARSE: return parses(impl, &small, REQUESTS / share);
   case DECODE: return batches(impl, &large, LARGE_REQUESTS / share, w->parameter);
+  case SYMBOLS: return lookups(impl, LOOKUPS / share, w->parameter);
   }
   return 0;
 }

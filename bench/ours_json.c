@@ -1,7 +1,10 @@
-/* ours_json.c - requests in JSON, over the public interface only. */
+/* ours_json.c - requests in JSON, over the public interface only; and symbols, pinned as handlers have it done. */
 #include "ours.h"
 
+#include <stdio.h>
 #include <time.h>
+
+#include <pool/symbols.h>
 
 #include "parse.h"
 
@@ -9,7 +12,10 @@ enum {
   IN_FLIGHT = 4096,  /* far below max_pending, and more than a short sleep can use up */
   DRAIN_EVERY = 256, /* requests */
   BATCH_MOST = 256,
+  SYMBOLS = 64,
 };
+
+static char names[SYMBOLS][16];
 
 static void nothing(task_t *task) {
   (void)task;
@@ -19,6 +25,11 @@ void json_start(void) {
   const threadpool_handler h = {.name = "nothing", .opcode = -1, .run = nothing};
   int error = threadpool_register(pool, &h);
   if (error) bench_fail("threadpool_register: %s", threadpool_error_text(error));
+  for (int i = 0; i < SYMBOLS; i++) {
+    snprintf(names[i], sizeof names[i], "symbol_%d", i);
+    error = symbol_register(threadpool_symbols(pool), names[i], names[i], sizeof names[i]);
+    if (error) bench_fail("symbol_register: %s", threadpool_error_text(error));
+  }
 }
 
 static void check_and_free(const bench_request *q, result_t *r) {
@@ -49,7 +60,7 @@ static int64_t drain(const bench_request *q) {
 /* The submitter sleeps when it has nothing to do, as the workers need the cores. */
 static int64_t drain_or_rest(const bench_request *q) {
   int64_t got = drain(q);
-  if (got == 0) nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+  if (got == 0) nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
   return got;
 }
 
@@ -92,5 +103,17 @@ static int64_t parse_batch(const bench_request *q, int64_t n, int batch) {
   return n;
 }
 
-const bench_json json_requests = {.roundtrip = roundtrip, .batch = batch, .parse = parse};
+static void symbols(int64_t n) {
+  symbol_table_t *table = threadpool_symbols(pool);
+  for (int64_t i = 0; i < n; i++) {
+    const char *name = names[i % SYMBOLS];
+    tp_symbol_pin_t pin;
+    if (symbol_resolve(table, name, NULL) != name) bench_fail("%s is not found", name);
+    if (tp_symbol_pin(table, name, strlen(name), SYMBOL_READ, &pin)) bench_fail("%s: no pin", name);
+    tp_symbol_unpin(&pin);
+  }
+}
+
+const bench_json json_requests = {
+    .roundtrip = roundtrip, .batch = batch, .parse = parse, .symbols = symbols};
 const bench_json json_floor = {.batch = parse_batch};

@@ -2,7 +2,21 @@
 
 #include <stdio.h>
 
-enum { NIL, FALSE_, TRUE_, NUMBER, STRING, POINTER, TABLE, FUNCTION, SAME, NAMED, PACKED, END };
+enum {
+  NIL,
+  FALSE_,
+  TRUE_,
+  NUMBER,
+  STRING,
+  POINTER,
+  TABLE,
+  FUNCTION,
+  PLAIN,
+  SAME,
+  NAMED,
+  PACKED,
+  END
+};
 enum { PACKED_MOST = 8 };                 /* objects packed in packed objects */
 static const uint32_t SITE = 1u << 31;    /* in `origins` */
 static const uint32_t OBJECTS = 1u << 31; /* in a message's count */
@@ -28,6 +42,8 @@ void tp_codec_open(tp_codec *c, lua_State *L) {
   c->numbers = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_newtable(L);
   c->loaded = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
 void tp_codec_free(tp_codec *c) {
@@ -218,64 +234,80 @@ static int append(lua_State *L, const void *p, size_t size, void *out) {
   return 0;
 }
 
-/* The function at `index`, by number, or 0 and its bytecode. */
-static void write_bytecode(writer *w, int index) {
+/* Writes 0, size and bytecode, or the number if it gets one; returns that. */
+static uint32_t write_bytecode(writer *w, int index) {
   lua_State *L = w->L;
   tp_bytes *out = &w->c->out;
-  lua_rawgeti(L, LUA_REGISTRYINDEX, w->c->numbers);
-  lua_pushvalue(L, index);
-  lua_rawget(L, -2);
-  uint32_t number = (uint32_t)lua_tonumber(L, -1);
-  lua_pop(L, 1);
-  if (number) {
-    put_u32(out, number);
-    lua_pop(L, 1);
-    return;
-  }
   size_t at = out->size;
   put_u32(out, 0);
   put_u32(out, 0);
   lua_pushvalue(L, index);
-  int failed = lua_dump(L, append, out);
+  int error = lua_dump(L, append, out);
   lua_pop(L, 1);
-  if (failed) refuse(w, "a function without bytecode", "");
+  if (error) refuse(w, "a function without bytecode", "");
   if (out->failed) no_memory(L);
   uint32_t size = (uint32_t)(out->size - at - 8);
-  number = tp_proto_number(w->protos, out->data + at + 8, size);
+  uint32_t number = tp_proto_number(w->protos, out->data + at + 8, size);
   memcpy(out->data + at, &number, sizeof number);
   memcpy(out->data + at + 4, &size, sizeof size);
-  if (number) {
-    out->size = at + 4;
-    lua_pushvalue(L, index);
-    lua_pushnumber(L, number);
-    lua_rawset(L, -3);
-  }
-  lua_pop(L, 1);
+  if (number) out->size = at + 4;
+  return number;
 }
 
-static void write_value(writer *w, int index, bool upvalue);
+static void write_number(writer *w, char tag, uint32_t number) {
+  char bytes[5] = {tag};
+  memcpy(bytes + 1, &number, sizeof number);
+  tp_bytes_put(&w->c->out, bytes, sizeof bytes);
+}
 
+/* `numbers` has the number of one that was sent before: negative if it has no upvalues. Such a one is the same wherever
+ * it is mentioned, and needs no body, so it is no object. */
 static void write_function(writer *w, int index) {
-  bool is_new = false;
-  if (w->c->objects) {
-    tp_codec_slot *slot = find_slot(w->c, lua_topointer(w->L, index));
-    if (slot->round == w->c->round) {
-      tp_bytes_char(&w->c->out, SAME);
-      put_u32(&w->c->out, slot->number);
+  lua_State *L = w->L;
+  tp_codec *c = w->c;
+  bool is_new;
+  const void *function = lua_topointer(L, index);
+  if (function == c->last) { /* the same again, as a rule */
+    write_number(w, PLAIN, c->last_number);
+    return;
+  }
+  lua_rawgeti(L, LUA_REGISTRYINDEX, c->numbers);
+  lua_pushvalue(L, index);
+  lua_rawget(L, -2);
+  double known = lua_tonumber(L, -1);
+  lua_pop(L, 2);
+  if (known < 0) {
+    c->last = function;
+    c->last_number = (uint32_t)-known;
+    lua_pushvalue(L, index);
+    lua_rawseti(L, LUA_REGISTRYINDEX, c->last_ref);
+    write_number(w, PLAIN, c->last_number);
+    return;
+  }
+  if (known == 0 && write_named(w, index)) return;
+  if (lua_iscfunction(L, index))
+    refuse(w, "a C function that no loaded module has", "call it by a name on the other side");
+  bool plain = known == 0 && !lua_getupvalue(L, index, 1);
+  if (known == 0 && !plain) lua_pop(L, 1);
+  if (!plain) {
+    uint32_t number = number_of(w, index, &is_new);
+    if (!is_new) {
+      write_number(w, SAME, number);
       return;
     }
   }
-  lua_rawgeti(w->L, LUA_REGISTRYINDEX, w->c->numbers); /* what was sent before has no name */
-  lua_pushvalue(w->L, index);
-  lua_rawget(w->L, -2);
-  bool sent = !lua_isnil(w->L, -1);
-  lua_pop(w->L, 2);
-  if (!sent && write_named(w, index)) return;
-  if (lua_iscfunction(w->L, index))
-    refuse(w, "a C function that no loaded module has", "call it by a name on the other side");
-  number_of(w, index, &is_new);
-  tp_bytes_char(&w->c->out, FUNCTION);
-  write_bytecode(w, index);
+  if (known > 0) {
+    write_number(w, FUNCTION, (uint32_t)known);
+    return;
+  }
+  tp_bytes_char(&c->out, plain ? PLAIN : FUNCTION);
+  uint32_t number = write_bytecode(w, index);
+  if (!number) return;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, c->numbers);
+  lua_pushvalue(L, index);
+  lua_pushnumber(L, plain ? -(double)number : number);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
 }
 
 /* --- objects of classes */
@@ -288,6 +320,8 @@ static void write_packed(writer *w, int index, const char *module) {
     c->inner = tp_get(sizeof *c);
     if (!c->inner) no_memory(L);
     *c->inner = (tp_codec){.names = c->names, .numbers = c->numbers, .loaded = c->loaded};
+    lua_pushboolean(L, 0);
+    c->inner->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   }
   int top = lua_gettop(L);
   luaL_checkstack(L, 20, NULL);
@@ -324,8 +358,10 @@ static void write_table(writer *w, int index, bool upvalue) {
   }
   bool is_new;
   uint32_t number = number_of(w, index, &is_new);
-  tp_bytes_char(&w->c->out, is_new ? TABLE : SAME);
-  put_u32(&w->c->out, is_new ? (uint32_t)lua_objlen(L, index) : number);
+  if (is_new)
+    write_number(w, TABLE, (uint32_t)lua_objlen(L, index));
+  else
+    write_number(w, SAME, number);
 }
 
 static void write_value(writer *w, int index, bool upvalue) {
@@ -536,7 +572,8 @@ static void load(reader *r, const char *bytecode, size_t size) {
   if (lua_load(r->L, give_chunk, &c, "=function") != LUA_OK) lua_error(r->L);
 }
 
-static void read_function(reader *r) {
+/* Pushes a function; a plain one is loaded once. */
+static void read_function(reader *r, bool plain) {
   lua_State *L = r->L;
   uint32_t number = get_u32(r);
   if (!number) {
@@ -545,21 +582,22 @@ static void read_function(reader *r) {
     load(r, bytecode, size);
     return;
   }
-  lua_rawgeti(L, LUA_REGISTRYINDEX, r->c->loaded);
-  lua_rawgeti(L, -1, (int)number);
-  if (lua_isnil(L, -1)) {
+  if (plain) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->c->loaded);
+    lua_rawgeti(L, -1, (int)number);
+    lua_remove(L, -2);
+    if (!lua_isnil(L, -1)) return;
     lua_pop(L, 1);
-    const tp_proto *p = tp_proto_at(r->protos, number);
-    if (!p) luaL_error(L, "a function that nobody has sent");
-    load(r, p->bytecode, p->size);
-    if (!lua_getupvalue(L, -1, 1)) {
-      lua_pushvalue(L, -1);
-      lua_rawseti(L, -3, (int)number);
-    } else {
-      lua_pop(L, 1);
-    }
   }
-  lua_remove(L, -2);
+  const tp_proto *p = r->protos ? tp_proto_at(r->protos, number) : NULL;
+  if (!p) luaL_error(L, "a function that nobody has sent");
+  load(r, p->bytecode, p->size);
+  if (plain) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->c->loaded);
+    lua_pushvalue(L, -2);
+    lua_rawseti(L, -2, (int)number);
+    lua_pop(L, 1);
+  }
 }
 
 static void read_packed(reader *r) {
@@ -616,9 +654,10 @@ static bool read_value(reader *r) {
     break;
   }
   case FUNCTION:
-    read_function(r);
+    read_function(r, false);
     keep(r);
     break;
+  case PLAIN: read_function(r, true); break;
   case SAME: lua_rawgeti(L, r->objects, (int)get_u32(r)); break;
   case NAMED: read_named(r); break;
   case PACKED: read_packed(r); break;
@@ -645,6 +684,14 @@ static void read_body(reader *r) {
     read_value(r);
     lua_rawset(L, object);
   }
+}
+
+/* The values that cannot fail to be read, and their sizes. */
+bool tp_codec_simple(const char *data, size_t size) {
+  uint32_t count;
+  if (size <= sizeof count) return false;
+  memcpy(&count, data, sizeof count);
+  return count == 1 && data[sizeof count] <= STRING;
 }
 
 int tp_codec_read(tp_codec *c, lua_State *L, tp_protos *protos, const char *data, size_t size) {

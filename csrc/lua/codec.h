@@ -8,6 +8,7 @@
  *   value    NIL | FALSE | TRUE | NUMBER f64 | STRING size:u32 bytes | POINTER u64
  *          | TABLE items:u32            the next object: its body comes later
  *          | FUNCTION number:u32        the same; 0: size:u32 bytecode follow
+ *          | PLAIN number:u32           one without upvalues: no object, and no body
  *          | SAME object:u32            the object with this number, counted from 1
  *          | NAMED text                 what is loaded under that name on both sides: "string", "math.floor"
  *          | PACKED module message:u32+bytes   an object of a class that says how it travels (below)
@@ -48,7 +49,11 @@ typedef struct tp_codec {
   const char *what; /* what the values are: "argument" */
   /* the rest is the codec's own */
   int names, numbers,
-      loaded;           /* tables of the state, as of luaL_ref: codec.c says what is in them */
+      loaded; /* tables of the state, as of luaL_ref: codec.c says what is in them */
+  const void
+      *last; /* the function that was written last, if it is PLAIN; kept alive at `last_ref` */
+  uint32_t last_number;
+  int last_ref;
   bool learned;         /* `names` holds the modules that were loaded then */
   tp_codec_slot *slots; /* the objects of this message, by address */
   uint32_t slot_count, objects, round;
@@ -66,6 +71,9 @@ void tp_codec_write(tp_codec *c, lua_State *L, tp_protos *protos, int first, int
 
 /* Pushes the values of a message; returns how many. */
 int tp_codec_read(tp_codec *c, lua_State *L, tp_protos *protos, const char *data, size_t size);
+
+/* [any] Whether a message is one value that cannot fail to be read: a number, say. */
+bool tp_codec_simple(const char *data, size_t size);
 
 /* [any, the state is not used any more] */
 void tp_codec_free(tp_codec *c);

@@ -17,14 +17,22 @@ void tp_env_add(tp_env *env, lua_State *L, const char *name, lua_CFunction f) {
 
 tp_lua_pool *tp_env_push_pool(lua_State *L) {
   tp_lua_pool *p = lua_newuserdata(L, sizeof *p);
-  *p = (tp_lua_pool){.closed = true};
+  *p = (tp_lua_pool){.kind = POOL, .closed = true};
   luaL_newmetatable(L, POOL);
   lua_setmetatable(L, -2);
   return p;
 }
 
+/* luaL_checkudata takes as long as the rest of a submission. */
+static tp_lua_pool *check_pool(lua_State *L, int arg) {
+  tp_lua_pool *p = lua_touserdata(L, arg);
+  if (lua_type(L, arg) != LUA_TUSERDATA || lua_objlen(L, arg) != sizeof *p || p->kind != POOL)
+    luaL_argerror(L, arg, "a pool expected");
+  return p;
+}
+
 tp_lua_pool *tp_env_pool(lua_State *L, int arg) {
-  tp_lua_pool *p = luaL_checkudata(L, arg, POOL);
+  tp_lua_pool *p = check_pool(L, arg);
   if (p->closed) luaL_error(L, "the pool is closed");
   return p;
 }
@@ -75,15 +83,36 @@ static int submit(lua_State *L, tp_lua_pool *p, threadpool_request *q) {
   q->deliver = THREADPOOL_BY_QUEUE;
   q->queue = tp_env_of(L)->queue;
   q->credited = true;
-  tp_say(0, "%s", "");
-  if (threadpool_submit_batch(p->pool, q, 1, &id) == 1) {
-    lua_pushnumber(L, (double)id);
-    return 1;
-  }
-  return failed(L, tp_said_code());
+  if (threadpool_submit_batch(p->pool, q, 1, &id) != 1) return failed(L, tp_said_code());
+  lua_pushnumber(L, (double)id);
+  return 1;
 }
 
-/* spawn(pool, options or nil, function, ...) -> id */
+/* Pushes source and line of who called the Lua function that called us; returns 2, or 0. The source of the last one is
+ * kept: to make that text takes as long as the rest. */
+static int push_place(tp_env *env, lua_State *L) {
+  lua_Debug ar;
+  if (!lua_getstack(L, 2, &ar) || !lua_getinfo(L, "lf", &ar)) return 0;
+  const void *caller = lua_topointer(L, -1);
+  if (ar.currentline <= 0) return 0;
+  if (caller == env->caller) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, env->source_ref);
+  } else {
+    env->caller = caller;
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, LUA_REGISTRYINDEX,
+                env->caller_ref); /* it stays, so nobody else is at its address */
+    lua_pushvalue(L, -1);
+    lua_getinfo(L, ">S", &ar);
+    lua_pushstring(L, ar.short_src);
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, LUA_REGISTRYINDEX, env->source_ref);
+  }
+  lua_pushnumber(L, ar.currentline);
+  return 2;
+}
+
+/* spawn(pool, options or nil, function, ...) -> id, source, line: who called who called this */
 static int env_spawn(lua_State *L) {
   tp_lua_pool *p = tp_env_pool(L, 1);
   tp_env *env = tp_env_of(L);
@@ -100,7 +129,11 @@ static int env_spawn(lua_State *L) {
   tp_codec_write(&env->codec, L, tp_lua_protos(p->lua), 3, lua_gettop(L));
   q.payload = env->codec.out.data;
   q.size = env->codec.out.size;
-  return submit(L, p, &q);
+  int n = submit(L, p, &q);
+  if (n != 1) return n;
+  int id = lua_gettop(L), places = push_place(env, L);
+  if (places) lua_remove(L, id + 1); /* the caller itself */
+  return 1 + places;
 }
 
 /* submit(pool, json) -> id */
@@ -117,7 +150,7 @@ static int env_submit(lua_State *L) {
 typedef int (*by_id)(threadpool_t *pool, uint64_t id);
 
 static int env_by_id(lua_State *L, by_id f) {
-  tp_lua_pool *p = luaL_checkudata(L, 1, POOL);
+  tp_lua_pool *p = check_pool(L, 1);
   int code = !p->closed ? f(p->pool, (uint64_t)luaL_checknumber(L, 2)) : ERR_SHUTDOWN;
   lua_pushnumber(L, code);
   return 1;
@@ -136,7 +169,7 @@ static int env_status(lua_State *L) {
 
 /* credit(pool, id, n) */
 static int env_credit(lua_State *L) {
-  tp_lua_pool *p = luaL_checkudata(L, 1, POOL);
+  tp_lua_pool *p = check_pool(L, 1);
   if (!p->closed)
     threadpool_credit(p->pool, (uint64_t)luaL_checknumber(L, 2), (uint32_t)luaL_checknumber(L, 3));
   return 0;
@@ -149,6 +182,9 @@ static int env_credit(lua_State *L) {
 
 enum { BATCH = 128 };
 
+/* Arguments of drain: tasks by index; those of them that are watched; and where those go that have got something. */
+enum { HANDLES = 1, KEPT, OUT };
+
 /* read(env, protos, entry): under pcall. */
 static int env_read(lua_State *L) {
   tp_env *env = lua_touserdata(L, 1);
@@ -160,9 +196,10 @@ static int env_read(lua_State *L) {
 
 /* What the pool of this task was sent. */
 static tp_protos *protos_of(lua_State *L, int task) {
-  lua_getfield(L, task, "_core");
+  lua_getfield(L, task, "_pool");
+  lua_getfield(L, -1, "_core");
   tp_lua_pool *p = lua_touserdata(L, -1);
-  lua_pop(L, 1);
+  lua_pop(L, 2);
   return p ? tp_lua_protos(p->lua) : NULL;
 }
 
@@ -173,6 +210,8 @@ static int push_values(tp_env *env, lua_State *L, int task, result_t *r) {
     lua_pushlstring(L, r->data, r->data_size);
     return 1;
   }
+  if (tp_codec_simple(r->data, r->data_size))
+    return tp_codec_read(&env->codec, L, NULL, r->data, r->data_size);
   int top = lua_gettop(L);
   lua_pushvalue(L, lua_upvalueindex(2));
   lua_pushlightuserdata(L, env);
@@ -227,44 +266,68 @@ static void finish(tp_env *env, lua_State *L, int task, result_t *r) {
   }
 }
 
-/* One entry to its task; true: somebody watches that. */
-static bool dispatch(tp_env *env, lua_State *L, int handles, result_t *r) {
+/* One entry to its task, which is left on the stack; true: somebody watches it. */
+static bool dispatch(tp_env *env, lua_State *L, result_t *r) {
   int index = (int)(r->task_id & (TP_SLAB_GENERATION - 1));
-  lua_rawgeti(L, handles, index);
+  lua_rawgeti(L, HANDLES, index);
   int task = lua_gettop(L);
   bool final = r->flags & RESULT_FINAL;
   if (final && !lua_isnil(L, task)) {
     lua_pushnil(L);
-    lua_rawseti(L, handles, index);
+    lua_rawseti(L, HANDLES, index);
   }
   if (lua_isnil(L, task)) return false;
   if (final)
     finish(env, L, task, r);
   else
     add_partial(env, L, task, r);
-  lua_getfield(L, task, "_watch");
-  bool watched = lua_toboolean(L, -1);
+  lua_settop(L, task);
+  lua_rawgeti(L, KEPT, index);
+  bool watched = !lua_isnil(L, -1);
   lua_settop(L, task);
   return watched;
 }
 
-/* drain(handles, out) -> how many tasks were put into out: those that are watched. handles: tasks by index. */
+/* drain(handles, kept, out, n) -> how many tasks are in out, which had n: those that are watched. */
 static int env_drain(lua_State *L) {
   tp_env *env = tp_env_of(L);
   result_t *batch[BATCH];
-  int n = 0;
-  lua_settop(L, 2);
+  int n = (int)lua_tonumber(L, 4);
+  lua_settop(L, OUT);
   luaL_checkstack(L, 40, NULL);
   while (tp_completions_some(env->queue)) {
     size_t got = tp_completions_take(env->queue, batch, BATCH);
     for (size_t i = 0; i < got; i++) {
-      if (dispatch(env, L, 1, batch[i])) lua_rawseti(L, 2, ++n);
-      lua_settop(L, 2);
+      if (dispatch(env, L, batch[i])) lua_rawseti(L, OUT, ++n);
+      lua_settop(L, OUT);
       threadpool_result_free(batch[i]);
     }
     if (got < BATCH) break;
   }
   lua_pushnumber(L, n);
+  return 1;
+}
+
+/* --- waiting */
+
+/* wait(seconds or nil) -> 1 there is something, 0 the time is over, -13 a signal came: return to Lua, which may have been
+ * asked to raise an error. A worker gives its seat away first. */
+static int env_wait(lua_State *L) {
+  uint64_t deadline = UINT64_MAX;
+  if (!lua_isnoneornil(L, 1)) {
+    double seconds = luaL_checknumber(L, 1);
+    if (seconds < 0 || seconds != seconds) seconds = 0;
+    if (seconds < 1e9) deadline = tp_now_ns() + (uint64_t)(seconds * 1e9);
+  }
+  int error = tp_self() ? tp_worker_leave() : 0;
+  if (error) return luaL_error(L, "%s", tp_error_text(error));
+  lua_pushnumber(L, tp_completions_wait(tp_env_of(L)->queue, deadline));
+  return 1;
+}
+
+/* now() -> seconds of the monotonic clock */
+static int env_now(lua_State *L) {
+  lua_pushnumber(L, (double)tp_now_ns() / 1e9);
   return 1;
 }
 
@@ -320,26 +383,43 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
   static const struct {
     const char *name;
     lua_CFunction f;
-  } functions[] = {
-      {"spawn", env_spawn},     {"submit", env_submit},         {"cancel", env_cancel},
-      {"detach", env_detach},   {"status", env_status},         {"credit", env_credit},
-      {"pending", env_pending}, {"workers", env_workers},       {"pointer", env_pointer},
-      {"stats", env_stats},     {"error_name", env_error_name}, {"error_text", env_error_text}};
+  } functions[] = {{"spawn", env_spawn},
+                   {"submit", env_submit},
+                   {"cancel", env_cancel},
+                   {"detach", env_detach},
+                   {"status", env_status},
+                   {"credit", env_credit},
+                   {"pending", env_pending},
+                   {"workers", env_workers},
+                   {"pointer", env_pointer},
+                   {"stats", env_stats},
+                   {"error_name", env_error_name},
+                   {"error_text", env_error_text},
+                   {"wait", env_wait},
+                   {"now", env_now}};
   env->queue = tp_completions_new(notify, arg);
   if (!env->queue) luaL_error(L, "not enough memory");
   tp_codec_open(&env->codec, L);
+  lua_pushboolean(L, 0);
+  env->caller_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  env->source_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     tp_env_add(env, L, functions[i].name, functions[i].f);
   lua_pushlightuserdata(L, env);
   lua_pushcfunction(L, env_read);
   lua_pushcclosure(L, env_drain, 2);
   lua_setfield(L, -2, "drain");
+#define CODE(name, value, text)                                                                    \
+  lua_pushnumber(L, value);                                                                        \
+  lua_setfield(L, -2, #name);
+  THREADPOOL_ERRORS(CODE)
+#undef CODE
   lua_pushnumber(L, (double)TP_SLAB_GENERATION);
   lua_setfield(L, -2, "INDEX");
 }
 
 void tp_env_free(tp_env *env) {
-  tp_completions_free(env->queue);
   tp_codec_free(&env->codec);
   env->queue = NULL;
 }

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "pool/calls.h"
 #include "pool/completions.h"
 #include "pool/crash.h"
@@ -101,7 +102,10 @@ static tp_poll run_call(tp_task *t, void *arg) {
   bool returned = tp_guard_run(run_handler, &g, &crash);
   tp_call_current = NULL;
   if (tp_likely(returned)) return g.outcome;
-  crashed(g.call, "", &crash);
+  if (crash.signal == 0) /* lua/stop.h: it was told to end, and made to */
+    threadpool_fail(g.call, ERR_CANCELLED, "stopped: it did not end when it was told to");
+  else
+    crashed(g.call, "", &crash);
   return TP_READY;
 }
 
@@ -126,7 +130,7 @@ static void end_call(tp_task *t) {
     crashed(call, " in its drop", &crash);
   int code = tp_task_code(t);
   if (!code && call->told && call->result.r.status == 0) code = ERR_CANCELLED;
-  tp_clock_stop(&call->nap);
+  if (call->napped) tp_clock_stop(&call->nap);
   bool late = call->limited && tp_clock_stop(&call->deadline);
   if (late && (code == ERR_CANCELLED || (!code && call->result.r.status == ERR_CANCELLED)))
     code = ERR_TIMEOUT;
@@ -154,6 +158,17 @@ static void note(task_t *call, int code, const char *message) {
   snprintf(call->result.r.error_msg, sizeof call->result.r.error_msg, "%s", message);
 }
 
+/* The task is the call's until its end, which takes it back under the lock: so it needs no reference. False: it was
+ * cancelled meanwhile. */
+static bool make_live(task_t *call, tp_task *t) {
+  tp_lock_acquire(&call->lock);
+  call->task = t;
+  tp_store(&call->stage, TP_CALL_LIVE, relaxed); /* the lock is held */
+  bool wanted = !call->unwanted;
+  tp_lock_release(&call->lock);
+  return wanted;
+}
+
 /* A request that cannot be carried out. Callbacks are called by workers, not by the submitter: it may hold locks of
  * its own, and is in a call of the pool. Without a task for that (memory, or the pool closes) it is called here. */
 static void refuse(task_t *call, int code, const char *message) {
@@ -169,11 +184,8 @@ static void refuse(task_t *call, int code, const char *message) {
     return;
   }
   call->refused = code;
-  tp_lock_acquire(&call->lock);
-  call->task = t;
-  call->stage = TP_CALL_LIVE;
-  tp_lock_release(&call->lock);
-  tp_task_begin(t);
+  make_live(call, t);
+  tp_task_post(t);
 }
 
 static int start(task_t *call, const tp_request *r) {
@@ -189,12 +201,8 @@ static int start(task_t *call, const tp_request *r) {
   if (!t && error == ERR_SHUTDOWN)
     return tp_say(ERR_CANCELLED, "the pool was shut down before the request had begun");
   if (!t) return tp_say(error, "%s", tp_error_text(error));
-  tp_lock_acquire(&call->lock);
-  call->task = t; /* it can be cancelled from here on, but not end before tp_task_begin (K1) */
-  call->stage = TP_CALL_LIVE;
-  bool unwanted = call->unwanted;
-  tp_lock_release(&call->lock);
-  if (r->timeout_ms && !unwanted) {
+  bool wanted = make_live(call, t);
+  if (r->timeout_ms && wanted) {
     call->limited = true;
     call->timeout_ms = (uint32_t)r->timeout_ms;
     error = tp_deadline_start(&call->deadline, cs->reactor, t,
@@ -202,11 +210,11 @@ static int start(task_t *call, const tp_request *r) {
     if (error) { /* it is cancelled, and ends with this code */
       call->limited = false;
       call->refused = error;
-      unwanted = true;
+      wanted = false;
     }
   }
-  if (unwanted) tp_task_cancel(t);
-  tp_task_begin(t);
+  if (!wanted) tp_task_cancel(t);
+  tp_task_post(t);
   return 0;
 }
 
@@ -225,8 +233,25 @@ static int decode(task_t *call, tp_request *r) {
                         : 0;
 }
 
+static task_t *call_of(tp_letter *letter) {
+  return (task_t *)((char *)letter - offsetof(task_t, letter));
+}
+
+/* While one request is decoded, have the next one come from the submitter's core. */
+static void prefetch(tp_letter *next) {
+  if (!next) return;
+  const task_t *call = call_of(next);
+  tp_prefetch(call);
+  tp_prefetch(&call->text);
+  tp_prefetch(&call->op);
+  tp_prefetch(&call->result.next);
+  tp_prefetch(&call->arena);
+  tp_prefetch(call->arena.memory);
+}
+
 void tp_call_open(tp_letter *letter) {
-  task_t *call = (task_t *)((char *)letter - offsetof(task_t, letter));
+  task_t *call = call_of(letter);
+  prefetch(letter->next);
   tp_request r = {.priority = call->priority, .timeout_ms = call->timeout_ms};
   int error = decode(call, &r);
   call->op = r.op;
@@ -251,30 +276,32 @@ static int check(const threadpool_request *q) {
   return 0;
 }
 
-/* A record for this request, with its text; NULL: after tp_say. */
-static task_t *accept(tp_calls *cs, const threadpool_request *q, uint64_t begin_ns) {
+enum { BUNDLE_COUNT = 32 };
+
+/* Records for the requests of a batch: taken many at a time, as each time costs a lock. */
+typedef struct supply {
+  size_t count;
+  task_t *call[BUNDLE_COUNT];
+} supply;
+
+/* A record for this request, with its text, out of the supply; NULL: after tp_say. */
+static task_t *accept(tp_calls *cs, supply *s, const threadpool_request *q, uint64_t begin_ns) {
   if (check(q) != 0) return NULL;
   const char *text = q->json ? q->json : q->payload;
   size_t length = q->json ? (q->length ? q->length : strlen(q->json)) : q->size;
   bool fits = length <= cs->limits.max_request_bytes;
-  task_t *call = tp_call_take(cs);
+  task_t *call = s->count ? s->call[s->count - 1] : NULL;
   char *copy = NULL;
   if (call) call->arena.used = 0;
-  if (call && fits && !(copy = copy_text(&call->arena, text ? text : "", length))) {
-    tp_lock_acquire(&call->lock);
-    call->calls = cs;
-    tp_call_give(call);
-    tp_lock_release(&call->lock);
-    call = NULL;
-  }
-  if (!call) {
+  if (call) call->arena.blocks = cs->blocks;
+  if (!call || (fits && !(copy = copy_text(&call->arena, text ? text : "", length)))) {
     tp_say(ERR_MALLOC_FAILED, "out of memory for a request of %zu bytes", length);
     return NULL;
   }
-  tp_lock_acquire(&call->lock); /* V1: a look-up by an old id may be at it */
-  call->stage = TP_CALL_SENT;
+  s->count--;
   call->deliver = (uint8_t)q->deliver;
-  call->detached = call->limited = call->emit_waits = call->unwanted = call->told = false;
+  call->detached = call->limited = call->emit_waits = call->unwanted = call->told = call->napped =
+      false;
   call->has_json = q->json;
   call->letter.next = NULL;
   call->waiting = 0;
@@ -286,7 +313,7 @@ static task_t *accept(tp_calls *cs, const threadpool_request *q, uint64_t begin_
   call->pool = cs->pool;
   call->op = NULL;
   call->task = NULL;
-  call->waiter = call->room = call->waits = NULL;
+  call->room = call->waits = NULL;
   call->first = call->last = NULL;
   call->queue = q->queue ? q->queue : cs->queue;
   if (call->queue->counted && q->deliver == THREADPOOL_BY_QUEUE)
@@ -306,7 +333,6 @@ static task_t *accept(tp_calls *cs, const threadpool_request *q, uint64_t begin_
   call->doc = NULL;
   call->args = NULL;
   call->printed = NULL;
-  call->deadline = call->nap = (tp_alarm_clock){0};
   tp_entry *e = &call->result; /* its parts one by one: the message is four cache lines */
   e->next = NULL;
   e->call = call;
@@ -319,21 +345,22 @@ static task_t *accept(tp_calls *cs, const threadpool_request *q, uint64_t begin_
   e->r.error_msg[0] = '\0';
   e->r.flags = RESULT_FINAL;
   e->r.outer_id = 0;
-  tp_lock_release(&call->lock);
+  tp_store(&call->stage, TP_CALL_SENT, release); /* V1; pairs with tp_call_find */
   return call;
 }
 
 /* A bundle is worth sending if it takes longer to decode than to hand it over; and not larger than what one
  * updater should have for itself. */
-enum { SEND_COUNT = 8, SEND_BYTES = 4096, BUNDLE_COUNT = 32, BUNDLE_BYTES = 32768 };
+enum { SEND_COUNT = 8, SEND_BYTES = 4096, BUNDLE_BYTES = 16384 };
 
 /* Accept up to n requests as one bundle; opens or sends it. */
-static size_t submit_bundle(tp_calls *cs, const threadpool_request *q, size_t n, uint64_t begin_ns,
-                            uint64_t *ids) {
+static size_t submit_bundle(tp_calls *cs, supply *s, const threadpool_request *q, size_t n,
+                            uint64_t begin_ns, uint64_t *ids) {
   tp_letter *first = NULL, **last = &first;
   size_t done = 0, bytes = 0;
   for (task_t *call; done < n && bytes < BUNDLE_BYTES; done++) {
-    if (!(call = accept(cs, &q[done], begin_ns))) break;
+    if (!s->count) s->count = tp_calls_take(cs, s->call, n - done);
+    if (!(call = accept(cs, s, &q[done], begin_ns))) break;
     ids[done] = call->result.r.task_id;
     bytes += call->text_size;
     *last = &call->letter;
@@ -354,17 +381,20 @@ static size_t submit_bundle(tp_calls *cs, const threadpool_request *q, size_t n,
 size_t tp_call_submit(tp_calls *cs, const threadpool_request *q, size_t n, uint64_t *ids) {
   uint64_t begin_ns = tp_now_ns();
   size_t done = 0;
+  supply s;
+  s.count = 0;
   while (done < n) {
     size_t want = n - done < BUNDLE_COUNT ? n - done : BUNDLE_COUNT;
     uint32_t before = tp_add(&cs->pending, (uint32_t)want, relaxed), most = cs->limits.max_pending;
     size_t room = before >= most ? 0 : most - before < want ? most - before : want;
-    size_t got = room ? submit_bundle(cs, q + done, room, begin_ns, ids + done) : 0;
+    size_t got = room ? submit_bundle(cs, &s, q + done, room, begin_ns, ids + done) : 0;
     if (got < want) tp_sub(&cs->pending, (uint32_t)(want - got), relaxed);
     done += got;
     if (!room)
       tp_say(ERR_QUEUE_FULL, "%u requests are pending (max_pending): fetch results first", most);
     if (!got) break;
   }
+  if (s.count) tp_calls_give(cs, s.call, s.count);
   return done;
 }
 
@@ -374,7 +404,7 @@ int tp_call_cancel(tp_calls *cs, uint64_t id) {
   task_t *call = tp_call_find(cs, id);
   if (!call) return tp_say(ERR_INVALID_ARGUMENT, "no such task: %llu", (unsigned long long)id);
   tp_task *t = call->task ? tp_task_ref(call->task) : NULL;
-  bool sent = call->stage == TP_CALL_SENT;
+  bool sent = tp_load(&call->stage, relaxed) == TP_CALL_SENT; /* the lock is held */
   call->unwanted = sent;
   tp_lock_release(&call->lock);
   if (!t) return sent;
@@ -392,7 +422,8 @@ int tp_call_cancel(tp_calls *cs, uint64_t id) {
 int tp_call_status(tp_calls *cs, uint64_t id) {
   task_t *call = tp_call_find(cs, id);
   if (!call) return tp_say(ERR_INVALID_ARGUMENT, "no such task: %llu", (unsigned long long)id);
-  int status = call->stage == TP_CALL_SENT ? THREADPOOL_QUEUED : THREADPOOL_DONE;
+  bool sent = tp_load(&call->stage, relaxed) == TP_CALL_SENT; /* the lock is held */
+  int status = sent ? THREADPOOL_QUEUED : THREADPOOL_DONE;
   if (call->task) {
     switch (
         tp_lifecycle(tp_load(&call->task->state, relaxed))) { /* a recent one is what is promised */
@@ -424,7 +455,9 @@ bool tp_call_cancelled(task_t *call) {
 }
 
 int tp_call_nap(task_t *call, uint64_t deadline_ns) {
-  tp_clock_stop(&call->nap);
+  if (tp_forked(call->calls->made_in)) return tp_say_forked();
+  if (call->napped) tp_clock_stop(&call->nap);
+  call->napped = true;
   call->nap = (tp_alarm_clock){0};
   return tp_sleep_start(&call->nap, call->calls->reactor, call->task, deadline_ns);
 }

@@ -4,6 +4,8 @@
  *
  * V1  A call's lock guards its stage and everything about delivery. It is held for moments, never while a
  *     handler or a callback runs. The lock itself is valid as long as the slab, whatever becomes of the call.
+ *     While it is FREE the record is whose who took it: he fills it in without the lock, and ends that by a release
+ *     store of the stage. A look-up by an old id reads the stage first: FREE, or the new id as well.
  * V2  Exactly one final entry: made by the end of the call's task (K4: once), or by the submitter if there is
  *     none to be had. Partial entries come before it, in order. Who finds the
  *     window full waits for a fetch; when the pool closes there will be none, and it is told to end.
@@ -62,50 +64,60 @@ typedef struct tp_printed {
   char *text;
 } tp_printed;
 
+/* In the order of use: the submitter, the worker and who fetches are on different cores, and each line of a record that
+ * goes from one to the next costs more than decoding a short request does. So what all of them touch is in few lines:
+ * the first three, the one in which the entry ends, and the beginning of the arena. */
 struct threadpool_task {
-  tp_record record;
-  tp_letter letter;  /* while SENT */
-  tp_lock lock;      /* V1 */
-  uint8_t stage;     /* V1 */
-  uint8_t deliver;   /* constant from here on while it lives */
-  bool detached;     /* V1 */
-  bool credited;     /* constant: its partial entries count until tp_call_credit */
-  bool limited;      /* it has a deadline */
-  bool has_json;     /* constant: `text` is that, and not a payload */
-  bool unwanted;     /* V1: cancelled while SENT */
-  bool told;         /* [runner] the handler has seen that it is to end */
-  bool emit_waits;   /* V1: a poll handler is to be woken when there is room */
-  uint8_t format;    /* [runner] RESULT_LUA, if that is what its entries hold */
-  uint32_t waiting;  /* V1: partial entries that were not fetched yet */
-  int refused;       /* [runner] why it could not be started */
-  uint64_t sequence; /* [runner] of the next entry */
+  TP_ALIGNED tp_record record;
+  tp_letter letter;      /* while SENT */
+  tp_lock lock;          /* V1 */
+  _Atomic uint8_t stage; /* V1 */
+  uint8_t deliver;       /* constant while it lives */
+  bool detached;         /* V1 */
+  bool credited;         /* constant: its partial entries count until tp_call_credit */
+  bool limited;          /* it has a deadline */
+  bool has_json;         /* constant: `text` is that, and not a payload */
+  bool unwanted;         /* V1: cancelled while SENT */
+  bool told;             /* [runner] the handler has seen that it is to end */
+  bool emit_waits;       /* V1: a poll handler is to be woken when there is room */
+  bool napped;           /* [runner] `nap` was started */
+  uint8_t format;        /* [runner] RESULT_LUA, if that is what its entries hold */
+  uint8_t priority;      /* constant; of a request without JSON, as are opcode and timeout_ms */
+  uint32_t waiting;      /* V1: partial entries that were not fetched yet */
+  int refused;           /* [runner] why it could not be started */
   tp_calls *calls;
-  threadpool_t *pool;
-  const tp_op *op;
-  tp_task *task;           /* V1: while LIVE, with a reference */
-  tp_latch *waiter;        /* V1: who waits for an entry */
-  tp_latch *room;          /* V1: a plain handler that waits for room */
-  tp_latch *waits;         /* V1: its handler waits for another call's entry (V6) */
-  tp_entry *first, *last;  /* V1: partial entries */
-  threadpool_queue *queue; /* constant */
-  result_callback_fn callback;
-  void *user_data;
-  void *state; /* of a poll handler */
-  /* the request */
-  uint64_t begin_ns; /* when it was submitted */
-  uint32_t opcode;   /* if it has no JSON */
-  uint32_t timeout_ms;
-  uint8_t priority; /* if it has no JSON */
-  char *text;       /* with its padding; its payload if it has no JSON; NULL: too large */
+  tp_task *task; /* V1: while LIVE; it has not ended then */
+  /* second line */
+  char *text; /* with its padding; its payload if it has no JSON; NULL: too large */
   size_t text_size;
   yyjson_doc *doc;
   yyjson_val *args;
-  tp_pin *pins;        /* [runner] until its end */
-  tp_printed *printed; /* [runner] until its end: what threadpool_arg_json made */
-  tp_alarm_clock deadline, nap;
+  threadpool_queue *queue; /* constant */
+  tp_pin *pins;            /* [runner] until its end */
+  tp_entry *first, *last;  /* V1: partial entries */
+  /* third line, with the beginning of the entry */
+  const tp_op *op;
+  void *state;       /* of a poll handler */
+  uint64_t sequence; /* [runner] of the next entry */
+  result_callback_fn callback;
+  void *user_data;
   tp_entry result; /* the final entry */
-  tp_arena arena;  /* of its text, what was parsed, its result */
+  /* what few need */
+  threadpool_t *pool;
+  tp_printed *printed; /* [runner] until its end: what threadpool_arg_json made */
+  tp_latch *waiter;    /* V1: who waits for an entry; NULL while FREE */
+  tp_latch *room;      /* V1: a plain handler that waits for room */
+  tp_latch *waits;     /* V1: its handler waits for another call's entry (V6) */
+  uint64_t begin_ns;   /* when it was submitted */
+  uint32_t opcode;
+  uint32_t timeout_ms;
+  tp_arena arena; /* of its text, what was parsed, its result */
+  tp_alarm_clock deadline, nap;
 };
+_Static_assert((offsetof(struct threadpool_task, result) + sizeof(tp_entry)) % TP_CACHE_LINE == 0 &&
+                   offsetof(struct threadpool_task, text) == TP_CACHE_LINE &&
+                   offsetof(struct threadpool_task, op) == 2 * TP_CACHE_LINE,
+               "the lines are as said above");
 
 typedef struct tp_calls_options {
   uint32_t max_pending, max_request_bytes, max_depth, window, initial;

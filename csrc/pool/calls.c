@@ -2,6 +2,7 @@
 #include "pool/calls.h"
 
 #include "base/alloc.h"
+#include "base/process.h"
 #include "pool/completions.h"
 
 static shard *shard_of(tp_calls *cs) {
@@ -11,28 +12,33 @@ static shard *shard_of(tp_calls *cs) {
   return &cs->shards[number % SHARDS];
 }
 
-task_t *tp_call_take(tp_calls *cs) {
+size_t tp_calls_take(tp_calls *cs, task_t **out, size_t n) {
   shard *s = shard_of(cs);
-  task_t *call;
+  size_t got = 0;
   int failed = 0;
   do {
     tp_lock_acquire(&s->lock);
-    call = (task_t *)tp_slab_take(&cs->slab, &s->cache);
+    while (got < n && (out[got] = (task_t *)tp_slab_take(&cs->slab, &s->cache))) got++;
     tp_lock_release(&s->lock);
-  } while (tp_unlikely(!call) && tp_try_again(&failed));
-  return call;
+  } while (tp_unlikely(!got) && tp_try_again(&failed));
+  return got;
 }
 
-void tp_call_give(task_t *call) {
-  tp_calls *cs = call->calls;
+void tp_calls_give(tp_calls *cs, task_t **calls, size_t n) {
   shard *s = shard_of(cs);
-  call->stage = TP_CALL_FREE;
   tp_lock_acquire(&s->lock);
-  tp_slab_give(&cs->slab, &s->cache, &call->record);
+  while (n > 0) tp_slab_give(&cs->slab, &s->cache, &calls[--n]->record);
   tp_lock_release(&s->lock);
 }
 
+void tp_call_give(task_t *call) {
+  call->waiter = NULL; /* one that has not yet woken up looks for itself here */
+  tp_store(&call->stage, TP_CALL_FREE, relaxed); /* the lock is held */
+  tp_calls_give(call->calls, &call, 1);
+}
+
 static void free_records(tp_calls *cs) {
+  tp_blocks_free(cs->blocks);
   for (int i = 0; i < SHARDS; i++) tp_slab_cache_free(&cs->shards[i].cache);
   tp_slab_free(&cs->slab);
 }
@@ -41,14 +47,13 @@ static void free_records(tp_calls *cs) {
 static bool make_records(tp_calls *cs, uint32_t n) {
   task_t *made = NULL, *call;
   uint32_t i = 0;
-  for (; i < n && (call = tp_call_take(cs)); i++) {
-    call->calls = cs;
+  for (; i < n && tp_calls_take(cs, &call, 1); i++) {
     call->state = made;
     made = call;
   }
   for (; made; made = call) {
     call = made->state;
-    tp_call_give(made);
+    tp_calls_give(cs, &made, 1);
   }
   return i == n;
 }
@@ -61,12 +66,15 @@ tp_calls *tp_calls_new(threadpool_t *pool, tp_tasks *tasks, tp_reactor *reactor,
   cs->tasks = tasks;
   cs->reactor = reactor;
   cs->limits = *options;
+  cs->made_in = tp_load(&tp_generation, relaxed);
   tp_slab_init(&cs->slab, sizeof(task_t), 0);
+  cs->blocks = tp_blocks_new();
   cs->ops = tp_ops_new();
   cs->symbols = tp_symbols_new();
   cs->updaters = tp_updaters_new(tasks, tp_call_open);
   cs->queue = tp_completions_new(NULL, NULL);
-  if (cs->ops && cs->symbols && cs->updaters && cs->queue && make_records(cs, options->initial))
+  if (cs->blocks && cs->ops && cs->symbols && cs->updaters && cs->queue &&
+      make_records(cs, options->initial))
     return cs;
   free_records(cs);
   tp_updaters_free(cs->updaters);
@@ -90,8 +98,11 @@ void tp_calls_close(tp_calls *cs) {
   for (uint32_t i = 0; i < used; i++) {
     task_t *call = (task_t *)tp_slab_at(&cs->slab, i);
     tp_lock_acquire(&call->lock);
-    tp_call_tell_emitter(call);
-    tp_call_tell_waiting(call);
+    /* A FREE one may just be filled in (V1). */
+    if (tp_load(&call->stage, relaxed) == TP_CALL_LIVE) {
+      tp_call_tell_emitter(call);
+      tp_call_tell_waiting(call);
+    }
     tp_lock_release(&call->lock);
   }
 }
@@ -102,12 +113,13 @@ void tp_calls_free(tp_calls *cs) {
   uint32_t used = tp_slab_used(&cs->slab);
   for (uint32_t i = 0; i < used; i++) {
     task_t *call = (task_t *)tp_slab_at(&cs->slab, i);
-    tp_lock_acquire(&call->lock);                                                      /* V3 */
-    bool queued = call->stage == TP_CALL_DONE && call->deliver == THREADPOOL_BY_QUEUE; /* N3 */
-    if (call->stage == TP_CALL_FETCHED || queued) {
-      call->stage = TP_CALL_ORPHAN;
+    tp_lock_acquire(&call->lock); /* V3 */
+    tp_stage stage = tp_load(&call->stage, relaxed);
+    bool queued = stage == TP_CALL_DONE && call->deliver == THREADPOOL_BY_QUEUE; /* N3 */
+    if (stage == TP_CALL_FETCHED || queued) {
+      tp_store(&call->stage, TP_CALL_ORPHAN, relaxed);
       tp_add(&cs->orphans, 1, relaxed);
-    } else if (call->stage == TP_CALL_DONE) {
+    } else if (stage == TP_CALL_DONE) {
       tp_call_drop_partials(call);
       tp_call_release(&call->result);
       tp_arena_put(&call->arena, call->text);

@@ -22,7 +22,9 @@ struct tp_calls {
   symbol_table_t *symbols;
   tp_updaters *updaters;
   tp_calls_options limits;
+  unsigned made_in; /* constant: tp_generation */
   tp_slab slab;
+  tp_blocks *blocks;
   TP_ALIGNED _Atomic uint32_t pending; /* V4 */
   threadpool_queue *queue;             /* of requests that name no other */
   _Atomic bool closing;                /* nobody can fetch any more */
@@ -32,9 +34,12 @@ struct tp_calls {
 
 /* calls.c */
 
-/* [any] NULL: out of memory. What is in it is as its last user left it. */
-task_t *tp_call_take(tp_calls *cs);
-/* [lock held] V3 */
+/* [any] Take up to n records; returns how many, less than n: out of memory. What is in them is as their last users left
+ * it. */
+size_t tp_calls_take(tp_calls *cs, task_t **out, size_t n);
+/* [who took them] Give them back as they are. */
+void tp_calls_give(tp_calls *cs, task_t **calls, size_t n);
+/* [who has the final entry, lock held] V3 */
 void tp_call_give(task_t *call);
 /* [any] One owner less; the last one frees the slab (V5). */
 void tp_calls_let_go(tp_calls *cs);

@@ -64,6 +64,22 @@ static bool hand_out(tp_entry *e) {
   return wanted;
 }
 
+/* N1: all of them, oldest first. */
+static tp_entry *take_stack(threadpool_queue *q) {
+  tp_entry *e = tp_swap(&q->stack, NULL, seq_cst),
+           *ready = NULL; /* after the read; pairs with the push */
+  for (tp_entry *next; e; e = next) {
+    next = e->next;
+    e->next = ready;
+    ready = e;
+    /* What is needed soon: all of it was last written by workers. */
+    tp_prefetch(e);
+    tp_prefetch(e->call);
+    tp_prefetch(&e->call->text);
+  }
+  return ready;
+}
+
 size_t tp_completions_take(threadpool_queue *q, result_t **out, size_t n) {
   size_t got = 0;
   tp_entry *unwanted = NULL; /* freed without the lock: that calls the program's code */
@@ -73,15 +89,7 @@ size_t tp_completions_take(threadpool_queue *q, result_t **out, size_t n) {
   if (fd >= 0 && read(fd, &count, sizeof count) < 0) { /* it was not readable */
   }
   while (got < n) {
-    if (!q->ready) {                                   /* N1 */
-      tp_entry *e = tp_swap(&q->stack, NULL, seq_cst); /* after the read; pairs with the push */
-      for (tp_entry *next; e; e = next) {
-        next = e->next;
-        e->next = q->ready;
-        q->ready = e;
-      }
-      if (!q->ready) break;
-    }
+    if (!q->ready && !(q->ready = take_stack(q))) break;
     tp_entry *e = q->ready;
     q->ready = e->next;
     if (hand_out(e)) {

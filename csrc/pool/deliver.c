@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "pool/calls.h"
 #include "pool/completions.h"
 #include "sched/guard.h"
@@ -43,7 +44,8 @@ void tp_call_tell_waiting(task_t *call) {
 }
 
 tp_entry *tp_call_hand_over(task_t *call) {
-  if (call->stage != TP_CALL_ORPHAN) call->stage = TP_CALL_FETCHED; /* N3 */
+  if (tp_load(&call->stage, relaxed) != TP_CALL_ORPHAN) /* N3; the lock is held */
+    tp_store(&call->stage, TP_CALL_FETCHED, relaxed);
   tp_sub(&call->calls->pending, 1, relaxed); /* a limit: nothing is ordered by it */
   return &call->result;
 }
@@ -51,9 +53,8 @@ tp_entry *tp_call_hand_over(task_t *call) {
 void tp_call_deliver(task_t *call) {
   tp_entry *e = &call->result;
   tp_lock_acquire(&call->lock);
-  tp_task *task = call->task;
   call->task = NULL;
-  call->stage = TP_CALL_DONE;
+  tp_store(&call->stage, TP_CALL_DONE, relaxed); /* the lock is held */
   /* Partial entries among the completions still point to the record: then the final one follows them. */
   bool discard = call->detached && !(call->deliver == THREADPOOL_BY_QUEUE && call->waiting > 0);
   if (discard || call->deliver == THREADPOOL_BY_CALLBACK) tp_call_hand_over(call);
@@ -69,7 +70,6 @@ void tp_call_deliver(task_t *call) {
   else if (deliver == THREADPOOL_BY_QUEUE)
     tp_completions_push(queue, e);
   if (counted) tp_sub(&queue->expected, 1, release); /* N4: the last that we do to it */
-  if (task) tp_task_unref(task);
 }
 
 /* --- fetching */
@@ -79,11 +79,9 @@ task_t *tp_call_find(tp_calls *cs, uint64_t id) {
   task_t *call = (task_t *)tp_slab_at(&cs->slab, id);
   if (!call || tp_load(&call->record.id, relaxed) != id) return NULL; /* confirmed under the lock */
   tp_lock_acquire(&call->lock);
-  bool here = tp_load(&call->record.id, relaxed) ==
-                  id && /* written before the lock by who takes a record */
-              call->stage >= TP_CALL_SENT &&
-              call->stage <= TP_CALL_DONE;
-  if (here) return call;
+  tp_stage stage = tp_load(&call->stage, acquire); /* V1: then the id; pairs with accept */
+  if (stage >= TP_CALL_SENT && stage <= TP_CALL_DONE && tp_load(&call->record.id, relaxed) == id)
+    return call;
   tp_lock_release(&call->lock);
   return NULL;
 }
@@ -118,7 +116,7 @@ static tp_entry *take_partial(task_t *call) {
 /* Lock held. */
 static tp_entry *take_entry(task_t *call) {
   tp_entry *e = take_partial(call);
-  if (!e && call->stage == TP_CALL_DONE) {
+  if (!e && tp_load(&call->stage, relaxed) == TP_CALL_DONE) {
     e = tp_call_hand_over(call);
     tell_waiter(call); /* it is not going to get one */
   }
@@ -211,10 +209,11 @@ void threadpool_result_free(result_t *result) {
   tp_arena_put(&call->arena, call->text);
   call->text = NULL;
   tp_calls *cs = call->calls;
+  if (tp_forked(cs->made_in)) return; /* P3: the record stays where it is */
   tp_lock_acquire(&call->lock);
   tp_call_drop_partials(call);
-  bool orphan = call->stage == TP_CALL_ORPHAN;
-  if (!orphan) tp_call_give(call); /* V3 */
+  bool orphan = tp_load(&call->stage, relaxed) == TP_CALL_ORPHAN; /* the lock is held */
+  if (!orphan) tp_call_give(call);                                /* V3 */
   tp_lock_release(&call->lock);
   if (orphan) tp_calls_let_go(cs); /* V5 */
 }
@@ -226,7 +225,7 @@ int tp_call_detach(tp_calls *cs, uint64_t id) {
   tp_entry *e = NULL;
   if (call->deliver == THREADPOOL_BY_ID) {
     tp_call_drop_partials(call);
-    if (call->stage == TP_CALL_DONE) e = tp_call_hand_over(call);
+    if (tp_load(&call->stage, relaxed) == TP_CALL_DONE) e = tp_call_hand_over(call);
   }
   tp_call_tell_emitter(call);
   tell_waiter(call);
@@ -274,6 +273,7 @@ static int wait_for_room(task_t *call) {
 
 int tp_call_emit(task_t *call, const void *data, size_t size) {
   if (size > UINT32_MAX) return ERR_INVALID_ARGUMENT;
+  if (tp_forked(call->calls->made_in)) return tp_say_forked();
   bool by_callback = call->deliver == THREADPOOL_BY_CALLBACK;
   for (;;) {
     if (tp_call_cancelled(call)) return ERR_CANCELLED;

@@ -119,9 +119,6 @@ static int check(const threadpool_handler *h, const char *missing) {
   if (h->drop && !h->poll)
     return tp_say(ERR_INVALID_ARGUMENT, "handler %s: drop is for the state of a poll handler",
                   h->name);
-  if (h->poll && h->blocking)
-    return tp_say(ERR_INVALID_ARGUMENT, "handler %s: a poll handler does not block: give it as run",
-                  h->name);
   return 0;
 }
 

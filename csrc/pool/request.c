@@ -178,8 +178,8 @@ static int check_depth(yyjson_doc *doc, uint32_t most) {
   int error = 0;
   yyjson_val *v = yyjson_doc_get_root(doc);
   for (yyjson_val *end = v + count; v < end && !error; v++) {
-    while (depth > 0 && v >= ends[depth - 1]) depth--;
     if (!yyjson_is_ctn(v)) continue;
+    while (depth > 0 && v >= ends[depth - 1]) depth--;
     if (depth < most)
       ends[depth++] = unsafe_yyjson_get_next(v);
     else

@@ -2,10 +2,6 @@
 
 #include "base/alloc.h"
 
-/* Before what an updater has started gets its turn it makes so many passes, the first of one bundle more, each next one of
- * one less: 14 bundles at most. */
-enum { PASSES_A_POLL = 4 };
-
 typedef struct mailbox {
   TP_ALIGNED tp_lock lock;
   tp_letter *first, *last; /* bundles */
@@ -17,6 +13,8 @@ typedef struct domain {
   unsigned begin, end;
   bool alive; /* it has an updater */
   bool again; /* something came since it read its bounds */
+  unsigned
+      turn; /* [its updater] where a pass begins: none waits behind one that is filled again and again */
 } domain;
 
 struct tp_updaters {
@@ -133,23 +131,22 @@ static void split(domain *d) {
   tp_lock_release(&u->lock);
 }
 
-/* Open up to `most` bundles. False: there was nothing. */
-static bool pass(domain *d, int most) {
+/* Open a bundle. False: there was nothing. */
+static bool pass(domain *d) {
   tp_updaters *u = d->all;
   tp_lock_acquire(&u->lock);
   unsigned begin = d->begin, end = d->end;
   d->again = false;
   tp_lock_release(&u->lock);
-  bool found = false;
-  for (unsigned i = begin; i < end && most > 0; i++) {
-    tp_letter *bundle = take(&u->mailboxes[i]);
+  unsigned n = end - begin, first = d->turn++ % n;
+  for (unsigned looked = 0; looked < n; looked++) {
+    tp_letter *bundle = take(&u->mailboxes[begin + (first + looked) % n]);
     if (!bundle) continue;
-    if (!found) split(d); /* what we still look into of the new half is taken by one of us: U3 */
-    found = true;
-    most--;
+    split(d);
     open_bundle(u, bundle);
+    return true;
   }
-  return found;
+  return false;
 }
 
 /* After a pass that found nothing. False: there may be something now. */
@@ -178,16 +175,15 @@ static tp_poll run(tp_task *t, void *arg) {
   domain *d = arg;
   tp_updaters *u = d->all;
   tp_add(&u->busy, 1, relaxed); /* a hint */
-  bool found = false;
-  for (int i = 0; i < PASSES_A_POLL && pass(d, 1 + PASSES_A_POLL - i); i++) found = true;
-  bool over = !found && retire(d);
+  /* One, and then what it has started gets its turn, while it is in this core's cache. */
+  bool over = !pass(d) && retire(d);
   tp_sub(&u->busy, 1, relaxed);
   return over ? TP_READY : TP_YIELD;
 }
 
 static void read_to_the_end(domain *d) {
   do
-    while (pass(d, 1)) {
+    while (pass(d)) {
     }
   while (!retire(d));
 }

@@ -6,8 +6,8 @@
  * it keeps a waker, or has something keep one, and returns TP_PENDING; a wake lets it be polled again. A
  * plain function is a poll function that is ready at once.
  *
- * K1  SCHEDULED means: in exactly one queue, or with whoever made it (tp_task_new) or woke it, who is about to put it
- *     there. Whoever takes it out makes it RUNNING and is its only runner.
+ * K1  SCHEDULED means: in exactly one queue, or with whoever is about to put it there. Whoever takes it out makes it
+ *     RUNNING and is its only runner.
  * K2  Only the runner leaves RUNNING. A task that yields stays RUNNING in the queue: its runner is then
  *     whoever takes it out, and a wake meanwhile sets `notified`.
  * K3  IDLE -> SCHEDULED is one CAS of one waker or canceller, who queues it. A wake is never lost: while
@@ -66,8 +66,15 @@ tp_tasks *tp_tasks_new(tp_sched *s);
 tp_sched *tp_tasks_sched(const tp_tasks *ts);
 
 /* [any but its threads] Refuse new tasks from outside, wait until all have ended, but only until deadline_ns
- * of the monotonic clock; then cancel what is left, and wait for that. */
+ * of the monotonic clock, or until the process exits; then cancel what is left, and wait for that. */
 void tp_tasks_drain(tp_tasks *ts, uint64_t deadline_ns);
+
+/* [any] While the process exits: refuse all new tasks and cancel what is there, without waiting for anything. Returns
+ * how many have not ended yet; called again and again, as one may just have been spawning another. */
+uint64_t tp_tasks_cancel(tp_tasks *ts);
+
+/* [any] Whether they are those of a parent of this process. */
+bool tp_tasks_forked(const tp_tasks *ts);
 
 /* [any] Whether a drain has got to that: what waits for another task may not count on it any more. */
 bool tp_tasks_cancelling(const tp_tasks *ts);
@@ -81,18 +88,22 @@ void tp_tasks_free(tp_tasks *ts);
  * with all functions here, the pool must not be freed before it returns. */
 int tp_spawn(tp_tasks *ts, const tp_spawn_spec *spec, tp_task **handle);
 
-/* [any] A task that is not in a queue yet: whatever happens to it, a cancel or a wake, it is neither polled nor ended
- * before tp_task_begin, which must follow. With a reference for the caller; NULL: *error as of tp_spawn, after some 4 ms
- * if memory is out. A blocking one that gets no thread is ended by a worker, with ERR_MALLOC_FAILED. */
+/* [any] A task that is in no queue yet: SCHEDULED, and the caller's until tp_task_post, so that it can be made known
+ * before it may end. NULL: *error as of tp_spawn, after some 4 ms if memory is out. */
 tp_task *tp_task_new(tp_tasks *ts, const tp_spawn_spec *spec, int *error);
-/* [who made it, once] From here on it may be over at any moment. */
-void tp_task_begin(tp_task *t);
+/* [who made it, once] Queue it. There is no reference for the caller: it may be gone afterwards. When it is
+ * a blocking one that gets no thread, a worker ends it with ERR_MALLOC_FAILED. */
+void tp_task_post(tp_task *t);
 
 /* [any, holding a reference] Let it be polled (again). */
 void tp_task_wake(tp_task *t);
 
 /* [any, holding a reference] Ask for its end. True: it was not yet over. */
 bool tp_task_cancel(tp_task *t);
+
+/* [any, before the first task that it is meant for] Have told(arg) called whenever a task is cancelled that is queued or
+ * runs; by who cancels. */
+void tp_tasks_on_told(tp_tasks *ts, void (*told)(void *arg), void *arg);
 
 /* [any, holding a reference] One more reference (a waker, a handle), one less. */
 tp_task *tp_task_ref(tp_task *t);

@@ -349,7 +349,7 @@ static void a_task_that_has_not_begun_does_not_end(void **state) {
     }
     assert_false(tp_task_over(t));
     assert_int_equal(ends, 0);
-    tp_task_begin(t);
+    tp_task_post(t);
     assert_int_equal(wait_code(t), kind == 0 ? 0 : ERR_CANCELLED);
     assert_int_equal(done, kind == 0);
     assert_int_equal(ends, 1);

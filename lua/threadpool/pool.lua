@@ -1,0 +1,202 @@
+---A pool of workers, as a program has it.
+
+local core = require "threadpool.core"
+local Error = require "threadpool.error"
+local Task = require "threadpool.task"
+local json = require "threadpool.json"
+local sched = require "threadpool.sched"
+
+local type = type
+
+---@class threadpool.Pool
+---@field _core userdata
+---@field _pool any  the C library's handle, for the FFI
+local Pool = {}
+Pool.__index = Pool
+Pool.__threadpool = "threadpool.pool"
+
+local ERR_QUEUE_FULL = core.ERR_QUEUE_FULL
+
+---@param handle userdata  of the core
+---@return threadpool.Pool
+function Pool.wrap(handle)
+  return setmetatable({ _core = handle }, Pool)
+end
+
+-- On a worker it is the pool that the worker belongs to.
+function Pool.pack()
+end
+
+local here
+
+function Pool.unpack()
+  if not core.pool then error("a pool can be sent to its own workers only", 0) end
+  here = here or Pool.wrap(core.pool)
+  return here
+end
+
+---The pool of this worker.
+Pool.here = Pool.unpack
+
+---@param again fun(): integer?, integer?, string?
+local function retry(pool, options, again)
+  while true do
+    local id, code, message, extra = again()
+    if id then return id, code, message end
+    if code ~= ERR_QUEUE_FULL or (options and options.nowait) then
+      return nil, Error.new(code, message, extra)
+    end
+    sched.wait_for_room()
+  end
+end
+
+---Submit a request: JSON text, or a table that is written as JSON. It waits while max_pending requests are under way.
+---@param request string|table
+---@param options? { on_partial?: function, on_result?: function, on_error?: function, nowait?: boolean }
+---@return threadpool.Task? task  nil: it was not accepted
+---@return threadpool.Error? err
+function Pool:submit(request, options)
+  local text = request
+  if type(request) == "table" then
+    text = json.encode(request)
+  elseif type(request) ~= "string" then
+    error("submit: a table or JSON text expected, got " .. type(request), 2)
+  end
+  local id, code, message = core.submit(self._core, text)
+  if not id then
+    if code ~= ERR_QUEUE_FULL or (options and options.nowait) then return nil, Error.new(code, message) end
+    local err
+    id, err = retry(self, options, function() return core.submit(self._core, text) end)
+    if not id then return nil, err end
+  end
+  local task = Task.new(self, id)
+  task._json = true
+  if options and (options.on_partial or options.on_result or options.on_error) then task:on(options) end
+  return task
+end
+
+local spawn, absorb = core.spawn, sched.absorb
+local since_absorb = 0
+
+---Run a Lua function on a worker. Its arguments, results and upvalues are copied.
+---
+---  pool:spawn(fn, 1, 2)
+---  pool:spawn({ timeout = 5 }, fn, 1, 2)
+---
+---@param options? { timeout?: number, priority?: "high"|"normal"|"low", blocking?: boolean, nowait?: boolean, on_partial?: function, on_result?: function, on_error?: function }
+---@param fn function
+---@param ... any
+---@return threadpool.Task? task  nil: it was not accepted
+---@return threadpool.Error? err
+---@overload fun(self: threadpool.Pool, fn: function, ...: any): threadpool.Task?, threadpool.Error?
+function Pool:spawn(options, fn, ...)
+  if type(options) == "function" then
+    since_absorb = since_absorb + 1
+    if since_absorb >= 64 then
+      since_absorb = 0
+      absorb() -- not between spawn and Task.new: its own result would find no task
+    end
+    local id, source, line = spawn(self._core, nil, options, fn, ...)
+    if id then return Task.new(self, id, source, line) end
+    return self:_spawn_slowly(nil, source, line, options, fn, ...)
+  end
+  if type(options) ~= "table" or type(fn) ~= "function" then
+    error("spawn: a function expected, or a table of options and a function", 2)
+  end
+  local id, source, line = spawn(self._core, options, fn, ...)
+  if not id then return self:_spawn_slowly(options, source, line, fn, ...) end
+  local task = Task.new(self, id, source, line)
+  if options.on_partial or options.on_result or options.on_error then task:on(options) end
+  return task
+end
+
+function Pool:_spawn_slowly(options, code, message, ...)
+  if code ~= ERR_QUEUE_FULL or (options and options.nowait) then return nil, Error.new(code, message) end
+  local n, args = select("#", ...), { ... }
+  local id, source, line = retry(self, options, function()
+    return spawn(self._core, options, unpack(args, 1, n))
+  end)
+  if not id then return nil, source end
+  local task = Task.new(self, id, source, line)
+  if options and (options.on_partial or options.on_result or options.on_error) then task:on(options) end
+  return task
+end
+
+---The partial results of a request or of a function: `for part in pool:stream(...) do`. A failure raises its error.
+---@param request string|table|function
+---@param ... any
+---@return fun(): any
+function Pool:stream(request, ...)
+  local task, err
+  if type(request) == "function" then
+    task, err = self:spawn(request, ...)
+  else
+    task, err = self:submit(request, ...)
+  end
+  if not task then error(err, 2) end
+  local proxy = newproxy(true) -- a loop that is left: nobody wants the rest
+  getmetatable(proxy).__gc = function() task:cancel() task:detach() end
+  return function()
+    local part = task:next()
+    if part == nil and proxy then
+      proxy = nil
+      if task[1] < 0 then error(task:_error(), 2) end
+    end
+    return part
+  end
+end
+
+---@param worker? integer  counted from 1; nil: all
+---@return table<string, integer>  the counters of docs/LUA.md
+function Pool:stats(worker)
+  local stats = core.stats(self._core, worker)
+  stats.workers = core.workers(self._core)
+  stats.pending = core.pending(self._core)
+  return stats
+end
+
+---A descriptor that is readable while pump has something to do: for the event loop of somebody else.
+---@return integer? fd
+---@return threadpool.Error? err
+function Pool:fd() -- luacheck: ignore self
+  local fd, code, message = core.fd()
+  if not fd then return nil, Error.new(code, message) end
+  return fd
+end
+
+---Deal with what has come: callbacks are called, coroutines go on.
+---@param seconds? number  wait so long for something, if there is nothing
+---@return boolean  whether there was something
+function Pool:pump(seconds) -- luacheck: ignore self
+  return sched.pump(seconds)
+end
+
+local function nothing_pending(pool)
+  return core.pending(pool._core) == 0
+end
+
+---Let what is under way finish, cancel the rest, and end the workers. Results that have come can still be awaited.
+---@param options? { drain?: number }  seconds that tasks may take to finish; default 5
+---@return boolean  false: it was closed already
+function Pool:close(options)
+  if self._closed then return false end
+  self._closed = true
+  local drain = options and options.drain or 5
+  if type(drain) ~= "number" or drain ~= drain or drain < 0 then
+    error("close: drain: expected seconds, 0 or more", 2)
+  end
+  local deadline = core.now() + drain
+  while not nothing_pending(self) and core.now() < deadline do
+    sched.pump(math.min(0.05, deadline - core.now()))
+  end
+  core.close(self._core, -1)
+  sched.pump()
+  return true
+end
+
+function Pool:__tostring()
+  return self._closed and "threadpool.Pool (closed)" or
+      ("threadpool.Pool (%d workers)"):format(core.workers(self._core))
+end
+
+return Pool
