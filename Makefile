@@ -6,6 +6,7 @@
 #   release   -O2, what is installed          asan, ubsan, tsan   sanitizers
 #   debug     -O1, checks thread roles        coverage            gcov
 #   fuzz      clang: libFuzzer, address and undefined behaviour
+#   rock      -O2, built by LuaRocks: never calls apt, and warnings stay warnings
 #
 # Set from outside: CC, CFLAGS, CPPFLAGS, LDFLAGS, WERROR= (warnings stay warnings), PREFIX, DESTDIR,
 # V=1 (show the commands), ONLY=name (tests, benchmarks or fuzzers to run).
@@ -20,6 +21,9 @@ PREFIX     ?= /usr/local
 LIBDIR     ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 DATADIR    ?= $(PREFIX)/share
+# Where the Lua module goes; LuaRocks calls these two so.
+INST_LIBDIR ?= $(LIBDIR)/lua/5.1
+INST_LUADIR ?= $(DATADIR)/lua/5.1
 
 # --- sources ------------------------------------------------------------------------------------
 # The layers from bottom to top; includes point downwards (config/build/check-includes.sh).
@@ -27,6 +31,7 @@ LAYERS := base sync sched task io pool ops ipc api lua
 
 LIB_SRCS    := $(sort $(wildcard $(LAYERS:%=csrc/%/*.c)))
 PUBLIC_HDRS := $(sort $(wildcard csrc/threadpool*.h))
+LUA_SRCS    := $(sort $(wildcard lua/threadpool/*.lua lua/threadpool/*/*.lua))
 TEST_SRCS   := $(sort $(wildcard csrc/test/test_*.c))
 FUZZ_SRCS   := $(sort $(wildcard csrc/fuzz/fuzz_*.c))
 HELPER_SRCS := $(filter-out $(TEST_SRCS),$(sort $(wildcard csrc/test/*.c)))
@@ -48,8 +53,19 @@ FUZZ_SECONDS ?= 30
 
 # pkg-config names of the libraries that the library itself links with.
 REQUIRES := yyjson
+# Their flags. LuaRocks has looked for yyjson itself, and says where it is.
+ifdef YYJSON_INCDIR
+YYJSON_RPATH     = $(if $(filter-out /usr/lib% /lib%,$(YYJSON_LIBDIR)),-Wl$(comma)-rpath$(comma)$(YYJSON_LIBDIR))
+REQUIRES_CFLAGS  = -I$(YYJSON_INCDIR)
+REQUIRES_LIBS    = $(if $(YYJSON_LIBDIR),-L$(YYJSON_LIBDIR)) $(YYJSON_RPATH) -lyyjson
+else
+REQUIRES_CFLAGS  = $(shell $(PKG_CONFIG) --cflags $(REQUIRES))
+REQUIRES_LIBS    = $(or $(shell $(PKG_CONFIG) --libs $(REQUIRES)),$(REQUIRES:%=-l%))
+endif
+comma := ,
 
 OPT_release  := -O2 -g
+OPT_rock     := -O2
 OPT_debug    := -O1 -g
 OPT_asan     := -O1 -g
 OPT_ubsan    := -O1 -g
@@ -72,12 +88,12 @@ INSTR_tsan += $(if $(findstring clang,$(shell $(CC) --version 2>/dev/null)),,-Wn
 endif
 
 CFLAGS ?= $(OPT_$(MODE))
-WERROR ?= -Werror
+WERROR ?= $(if $(filter rock,$(MODE)),,-Werror)
 DEFINES   := -std=c11 -D_GNU_SOURCE -Icsrc
 COMPILE    = $(CC) $(DEFINES) $(CPPFLAGS) -Wall -Wextra $(WERROR) $(CFLAGS) -pthread -fPIC \
-             $(INSTR_$(MODE)) $(if $(REQUIRES),$(shell $(PKG_CONFIG) --cflags $(REQUIRES)))
+             $(INSTR_$(MODE)) $(REQUIRES_CFLAGS)
 LINK       = $(CC) $(CFLAGS) -pthread $(INSTR_$(MODE)) $(LDFLAGS)
-LIBS       = $(if $(REQUIRES),$(shell $(PKG_CONFIG) --libs $(REQUIRES))) -ldl $(LDLIBS)
+LIBS       = $(REQUIRES_LIBS) -ldl $(LDLIBS)
 TEST_LIBS  = $(or $(shell $(PKG_CONFIG) --libs cmocka 2>/dev/null),-lcmocka)
 
 # --- how make runs ------------------------------------------------------------------------------
@@ -98,7 +114,7 @@ Q := $(if $(V),,@)
 .SUFFIXES:
 .SECONDARY:
 .PHONY: all tests fuzzers test debug stress asan ubsan tsan valgrind coverage fuzz model bench lint fmt \
-        check-generated install uninstall clean help FORCE
+        check-generated install uninstall rock install-rock clean help FORCE
 
 # --- build --------------------------------------------------------------------------------------
 all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool.a $(B)/threadpool/core.so ## Build build/release/libthreadpool.so and .a (the default)
@@ -106,9 +122,16 @@ all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool
 tests: $(TESTS)
 	@:
 
-# What the library is compiled with; the targets that need more have asked for it already.
+# What the library is compiled with; the targets that need more have asked for it already. LuaRocks
+# builds what it was asked for and installs nothing else.
 needs:
+ifeq ($(MODE),rock)
+	@echo '#include <yyjson.h>' | $(CC) $(CPPFLAGS) $(CFLAGS) $(REQUIRES_CFLAGS) -E -x c - >/dev/null 2>&1 || { \
+	  echo "threadpool: error: yyjson.h not found: install yyjson (Debian: libyyjson-dev), or say where it is:" \
+	    "YYJSON_DIR=/path" >&2; exit 1; }
+else
 	@config/build/deps.sh build
+endif
 
 fuzzers: $(FUZZERS)
 	@:
@@ -124,7 +147,7 @@ $(LIB_OBJS): VISIBILITY := -fvisibility=hidden
 $(B)/libthreadpool.so: $(LIB_OBJS) $(B)/members
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -shared -Wl,-soname,libthreadpool.so.$(SOVERSION) -Wl,--no-undefined \
-	  -Wl,-z,relro -o $@ $(LIB_OBJS) $(LIBS)
+	  -Wl,-z,relro -Wl,-z,nodelete -o $@ $(LIB_OBJS) $(LIBS)
 
 # The name a program linked with build/release looks for when it starts.
 $(B)/libthreadpool.so.$(SOVERSION): | $(B)/libthreadpool.so
@@ -219,7 +242,7 @@ bench: ## Measure beside the peers, interleaved (ONLY=fib: one workload)
 lint: ## Check formatting, include directions, exported symbols; static analysis
 	@config/build/deps.sh lint
 	@+$(SUBMAKE) all
-	@config/build/lint.sh $(B)/libthreadpool.so "$(DEFINES)" "$(LAYERS)"
+	@config/build/lint.sh $(B)/libthreadpool.so "$(DEFINES)" "$(LAYERS)" $(VERSION)
 
 fmt: ## Format the C sources in place
 	@config/build/deps.sh lint
@@ -232,7 +255,13 @@ check-generated: ## Check that the tables of docs/BYTECODE.md are what the sourc
 SO      := libthreadpool.so
 SO_FULL := $(SO).$(VERSION)
 
-install: ## Install the library, headers, threadpool.pc and config (PREFIX=/usr/local, DESTDIR=)
+# Every file of the Lua module, below INST_LUADIR. What is not there any more is not installed, nor removed.
+define install_lua
+	install -d $(patsubst lua/%,"$(DESTDIR)$(INST_LUADIR)/%",$(sort $(dir $(LUA_SRCS)))) "$(DESTDIR)$(INST_LIBDIR)/threadpool"
+	@set -e; for f in $(LUA_SRCS:lua/%=%); do install -m 644 "lua/$$f" "$(DESTDIR)$(INST_LUADIR)/$$f"; done
+endef
+
+install: ## Install the library, headers, threadpool.pc, config and the Lua module (PREFIX=/usr/local, DESTDIR=)
 	@+$(SUBMAKE) MODE=release all
 	install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(INCLUDEDIR)" "$(DESTDIR)$(DATADIR)/threadpool"
 	install -m 755 build/release/$(SO) "$(DESTDIR)$(LIBDIR)/$(SO_FULL)"
@@ -244,6 +273,8 @@ install: ## Install the library, headers, threadpool.pc and config (PREFIX=/usr/
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 	  -e 's|@VERSION@|$(VERSION)|' -e 's|@REQUIRES@|$(REQUIRES)|' config/build/threadpool.pc.in \
 	  >"$(DESTDIR)$(LIBDIR)/pkgconfig/threadpool.pc"
+	$(install_lua)
+	ln -srf "$(DESTDIR)$(LIBDIR)/$(SO_FULL)" "$(DESTDIR)$(INST_LIBDIR)/threadpool/core.so"
 	@# So that programs find the library at once; a packager (DESTDIR) does this otherwise.
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then PATH="$$PATH:/sbin" ldconfig || true; fi
 
@@ -252,7 +283,18 @@ uninstall: ## Remove what install has put under PREFIX
 	  "$(DESTDIR)$(LIBDIR)/$(SO_FULL)" "$(DESTDIR)$(LIBDIR)/libthreadpool.a" \
 	  "$(DESTDIR)$(LIBDIR)/pkgconfig/threadpool.pc" "$(DESTDIR)$(DATADIR)/threadpool/config" \
 	  $(PUBLIC_HDRS:csrc/%="$(DESTDIR)$(INCLUDEDIR)/%")
-	@rmdir "$(DESTDIR)$(DATADIR)/threadpool" 2>/dev/null || true
+	rm -f "$(DESTDIR)$(INST_LIBDIR)/threadpool/core.so" $(LUA_SRCS:lua/%="$(DESTDIR)$(INST_LUADIR)/%")
+	@rmdir "$(DESTDIR)$(DATADIR)/threadpool" "$(DESTDIR)$(INST_LIBDIR)/threadpool" \
+	  $(patsubst lua/%,"$(DESTDIR)$(INST_LUADIR)/%",$(shell printf '%s\n' $(sort $(dir $(LUA_SRCS))) | sort -r)) \
+	  2>/dev/null || true
+
+# The two steps of `luarocks make`: rockspec/*.rockspec.
+rock: ## Build the Lua module for LuaRocks (YYJSON_INCDIR=, YYJSON_LIBDIR=; installs no packages)
+	@+$(SUBMAKE) MODE=rock build/rock/libthreadpool.so
+
+install-rock:
+	$(install_lua)
+	install -m 755 build/rock/libthreadpool.so "$(DESTDIR)$(INST_LIBDIR)/threadpool/core.so"
 
 clean: ## Remove everything that was built
 	rm -rf build bench/target
