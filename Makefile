@@ -32,6 +32,7 @@ LAYERS := base sync sched task io pool ops ipc api lua
 LIB_SRCS    := $(sort $(wildcard $(LAYERS:%=csrc/%/*.c)))
 PUBLIC_HDRS := $(sort $(wildcard csrc/threadpool*.h))
 LUA_SRCS    := $(sort $(wildcard lua/threadpool/*.lua lua/threadpool/*/*.lua))
+SPECS       := $(sort $(wildcard spec/*_spec.lua))
 TEST_SRCS   := $(sort $(wildcard csrc/test/test_*.c))
 FUZZ_SRCS   := $(sort $(wildcard csrc/fuzz/fuzz_*.c))
 HELPER_SRCS := $(filter-out $(TEST_SRCS),$(sort $(wildcard csrc/test/*.c)))
@@ -186,41 +187,44 @@ $(B)/flags $(B)/members: FORCE | needs
 -include $(patsubst %.o,%.d,$(LIB_OBJS) $(HELPER_OBJS) $(TEST_OBJS) $(call objects,$(FUZZ_SRCS)))
 
 # --- test ---------------------------------------------------------------------------------------
-# $(call run,mode,options of run-tests.sh): install what is missing, build, run every test program.
+# $(call run,mode,options of run-tests.sh,specs): install what is missing, build, run every test program and these specs.
 define run
 	@config/build/deps.sh test
-	@+$(SUBMAKE) MODE=$(1) $(3) tests
-	@CC="$(CC)" config/build/run-tests.sh $(2) $(filter $(if $(ONLY),$(ONLY:%=build/$(1)/test/test_%),%), \
-	  $(TEST_SRCS:csrc/test/%.c=build/$(1)/test/%))
+	@+$(SUBMAKE) MODE=$(1) all tests
+	@CC="$(CC)" config/build/run-tests.sh --build build/$(1) $(2) \
+	  $(filter $(if $(ONLY),$(ONLY:%=build/$(1)/test/test_%),%),$(TEST_SRCS:csrc/test/%.c=build/$(1)/test/%)) \
+	  $(filter $(if $(ONLY),$(ONLY:%=spec/%.lua),%),$(3))
 endef
 
-test: ## Install what is missing, build, and run every test suite (ONLY=name: one program, readme, install)
-	$(call run,release,--suite test $(if $(ONLY),,--specs) \
-	  $(if $(filter-out readme,$(ONLY)),,--readme build/release) \
-	  $(if $(filter-out install,$(ONLY)),,--install),all)
+# $(call unless_only,name,option): the option, if everything is to be run or this.
+unless_only = $(if $(filter-out $(1),$(ONLY)),,$(2))
+
+test: ## Install what is missing, build, and run every test suite (ONLY=name: one program, NAME_spec, readme, install, rock)
+	$(call run,release,--suite test $(call unless_only,readme,--readme build/release) \
+	  $(call unless_only,install,--install) $(call unless_only,rock,--rock),$(SPECS))
 
 debug: ## Build with -DTP_DEBUG=1 (thread roles and invariants are checked) and run the tests
-	$(call run,debug,--suite debug)
+	$(call run,debug,--suite debug,$(SPECS))
 
-stress: ## Run the tests in their long form (TP_STRESS=1)
-	$(call run,release,--suite stress --stress $(if $(ONLY),,--specs),all)
+stress: ## Run the tests in their long form (TP_STRESS=1), the specs also without the JIT and with a restless collector
+	$(call run,release,--suite stress --stress,$(SPECS))
 
 asan: ## Run the tests under AddressSanitizer, with leak detection
-	$(call run,asan,--suite asan)
+	$(call run,asan,--suite asan --preload asan,$(SPECS))
 
 ubsan: ## Run the tests under UndefinedBehaviorSanitizer
-	$(call run,ubsan,--suite ubsan)
+	$(call run,ubsan,--suite ubsan,$(SPECS))
 
 tsan: ## Run the tests under ThreadSanitizer
-	$(call run,tsan,--suite tsan --no-aslr)
+	$(call run,tsan,--suite tsan --no-aslr --preload tsan,$(SPECS))
 
 valgrind: ## Run the tests under valgrind's memcheck, in their short form
 	@config/build/deps.sh valgrind
-	$(call run,release,--suite valgrind --valgrind)
+	$(call run,release,--suite valgrind --valgrind,)
 
 coverage: ## Run the tests and show the line coverage of each source file
 	@rm -rf build/coverage
-	$(call run,coverage,--suite coverage)
+	$(call run,coverage,--suite coverage,$(SPECS))
 	@config/build/coverage.sh build/coverage
 
 fuzz: ## Feed arbitrary input to the parsers, FUZZ_SECONDS=30 each (ONLY=config: one; needs clang)
