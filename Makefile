@@ -94,7 +94,7 @@ DEFINES   := -std=c11 -D_GNU_SOURCE -Icsrc
 COMPILE    = $(CC) $(DEFINES) $(CPPFLAGS) -Wall -Wextra $(WERROR) $(CFLAGS) -pthread -fPIC \
              $(INSTR_$(MODE)) $(REQUIRES_CFLAGS)
 LINK       = $(CC) $(CFLAGS) -pthread $(INSTR_$(MODE)) $(LDFLAGS)
-LIBS       = $(REQUIRES_LIBS) -ldl $(LDLIBS)
+LIBS       = $(REQUIRES_LIBS) -ldl -lm $(LDLIBS)
 TEST_LIBS  = $(or $(shell $(PKG_CONFIG) --libs cmocka 2>/dev/null),-lcmocka)
 
 # --- how make runs ------------------------------------------------------------------------------

@@ -77,8 +77,12 @@ THREADPOOL_API threadpool_t *threadpool_create_with(const threadpool_options *op
 /* [any but a worker of the pool] Let what was begun finish (drain_ms), cancel the rest, join all
  * threads and free everything but the handle, of 64 bytes: calls that come late get ERR_SHUTDOWN. Results that
  * were fetched stay valid until they are freed; those that were not are gone. ERR_INVALID_ARGUMENT: NULL, or
- * already shut down; ERR_WRONG_THREAD: called from inside it. */
+ * already shut down; ERR_WRONG_THREAD: called from inside it; ERR_FORKED: it is a parent's. It waits for a handler that
+ * never returns; only the exit of the process does not (docs/PROCESS.md: what becomes of a pool at exit and in the child
+ * of a fork, where every function gives ERR_FORKED). */
 THREADPOOL_API int threadpool_shutdown(threadpool_t *pool);
+/* [any but a worker of the pool] The same with another drain time than the pool's own; -1: not at all. */
+THREADPOOL_API int threadpool_shutdown_within(threadpool_t *pool, int drain_ms);
 
 /* [any] Worker threads of the pool; 0 for NULL and for one that is closed. */
 THREADPOOL_API int threadpool_workers(threadpool_t *pool);
@@ -352,5 +356,6 @@ THREADPOOL_API int threadpool_stats(threadpool_t *pool, int index, threadpool_co
 #endif
 
 #include "threadpool_parallel.h"
+#include "threadpool_vector.h"
 
 #endif

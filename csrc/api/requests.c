@@ -1,5 +1,5 @@
 /* requests.c - the entry points of threadpool.h for requests, handlers and symbols: check, call down. */
-#include "api/pool.h"
+#include "api/process.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "pool/completions.h"
@@ -10,7 +10,7 @@ static int entered(threadpool_t *pool) {
   if (!pool)
     return tp_say(ERR_INVALID_ARGUMENT,
                   "the pool is NULL: was it made? threadpool_create says why not");
-  return tp_enter(pool) ? 0 : tp_say(ERR_SHUTDOWN, "%s", tp_error_text(ERR_SHUTDOWN));
+  return tp_enter(pool) ? 0 : tp_refused(pool);
 }
 
 static uint64_t submit(threadpool_t *pool, const threadpool_request *request) {
@@ -51,6 +51,7 @@ static result_t *fetch(threadpool_t *pool, uint64_t id, uint64_t deadline_ns) {
   if (error) return tp_call_error(id, error, tp_said());
   result_t *r = tp_call_fetch(pool->requests, id, deadline_ns);
   tp_leave(pool);
+  tp_process_hold();
   return r;
 }
 
@@ -69,6 +70,7 @@ size_t threadpool_completions(threadpool_t *pool, result_t **out, size_t n) {
   if (!out || entered(pool) != 0) return 0;
   size_t got = tp_completions_take(tp_calls_queue(pool->requests), out, n);
   tp_leave(pool);
+  tp_process_hold();
   return got;
 }
 

@@ -2,7 +2,21 @@
 
 #include <stdio.h>
 
-enum { NIL, FALSE_, TRUE_, NUMBER, STRING, POINTER, TABLE, FUNCTION, PLAIN, SAME, NAMED, PACKED, END };
+enum {
+  NIL,
+  FALSE_,
+  TRUE_,
+  NUMBER,
+  STRING,
+  POINTER,
+  TABLE,
+  FUNCTION,
+  PLAIN,
+  SAME,
+  NAMED,
+  PACKED,
+  END
+};
 enum { PACKED_MOST = 8 };                 /* objects packed in packed objects */
 static const uint32_t SITE = 1u << 31;    /* in `origins` */
 static const uint32_t OBJECTS = 1u << 31; /* in a message's count */

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "pool/calls.h"
 #include "pool/completions.h"
 #include "pool/crash.h"
@@ -92,7 +93,10 @@ static tp_poll run_call(tp_task *t, void *arg) {
   guarded g = {arg, TP_READY};
   tp_crash crash;
   if (tp_likely(tp_guard_run(run_handler, &g, &crash))) return g.outcome;
-  crashed(g.call, "", &crash);
+  if (crash.signal == 0) /* lua/stop.h: it was told to end, and made to */
+    threadpool_fail(g.call, ERR_CANCELLED, "stopped: it did not end when it was told to");
+  else
+    crashed(g.call, "", &crash);
   return TP_READY;
 }
 
@@ -439,6 +443,7 @@ bool tp_call_cancelled(task_t *call) {
 }
 
 int tp_call_nap(task_t *call, uint64_t deadline_ns) {
+  if (tp_forked(call->calls->made_in)) return tp_say_forked();
   if (call->napped) tp_clock_stop(&call->nap);
   call->napped = true;
   call->nap = (tp_alarm_clock){0};

@@ -2,6 +2,7 @@
 #include "pool/calls.h"
 
 #include "base/alloc.h"
+#include "base/process.h"
 #include "pool/completions.h"
 
 static shard *shard_of(tp_calls *cs) {
@@ -65,6 +66,7 @@ tp_calls *tp_calls_new(threadpool_t *pool, tp_tasks *tasks, tp_reactor *reactor,
   cs->tasks = tasks;
   cs->reactor = reactor;
   cs->limits = *options;
+  cs->made_in = tp_load(&tp_generation, relaxed);
   tp_slab_init(&cs->slab, sizeof(task_t), 0);
   cs->blocks = tp_blocks_new();
   cs->ops = tp_ops_new();

@@ -22,6 +22,7 @@ struct tp_calls {
   symbol_table_t *symbols;
   tp_updaters *updaters;
   tp_calls_options limits;
+  unsigned made_in; /* constant: tp_generation */
   tp_slab slab;
   tp_blocks *blocks;
   TP_ALIGNED _Atomic uint32_t pending; /* V4 */

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "pool/calls.h"
 #include "pool/completions.h"
 
@@ -173,6 +174,7 @@ void threadpool_result_free(result_t *result) {
   tp_arena_put(&call->arena, call->text);
   call->text = NULL;
   tp_calls *cs = call->calls;
+  if (tp_forked(cs->made_in)) return; /* P3: the record stays where it is */
   tp_lock_acquire(&call->lock);
   tp_call_drop_partials(call);
   bool orphan = tp_load(&call->stage, relaxed) == TP_CALL_ORPHAN; /* the lock is held */
@@ -236,6 +238,7 @@ static int wait_for_room(task_t *call) {
 
 int tp_call_emit(task_t *call, const void *data, size_t size) {
   if (size > UINT32_MAX) return ERR_INVALID_ARGUMENT;
+  if (tp_forked(call->calls->made_in)) return tp_say_forked();
   bool by_callback = call->deliver == THREADPOOL_BY_CALLBACK;
   for (;;) {
     if (tp_call_cancelled(call)) return ERR_CANCELLED;

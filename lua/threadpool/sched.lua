@@ -59,8 +59,10 @@ local function current_root()
 end
 M.current_root = current_root
 
----Worker: the call is over.
+---Worker: the call is over; what it waited for may still know its root.
 function M.forget(call)
+  local root = roots[call]
+  if root then root.call = nil end
   roots[call] = nil
 end
 
