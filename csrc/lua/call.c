@@ -229,7 +229,7 @@ static void give_error(tp_vm *vm, tp_lua_call *c) {
 
 static int run(tp_vm *vm, tp_lua_call *c, void **state) {
   vm->current = c;
-  for (tp_lua_call *left; vm->dead.first && (left = tp_vm_dead(vm));) { /* M5; first a glance */
+  for (tp_lua_call *left; tp_load(&vm->any_dead, relaxed) && (left = tp_vm_dead(vm));) { /* M5 */
     protected(vm, forget, left);
     tp_put(left);
   }
