@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "lua/json.h"
 #include "lua/vm.h"
 #include "sched/stop.h"
@@ -166,7 +167,7 @@ static int core_collect_pool(lua_State *L) {
   p->lua = NULL;
   if (lua && p->closed) {
     tp_lua_free(lua);
-  } else if (lua) {
+  } else if (lua && !tp_forked(p->pool->made_in)) {
     p->closed = true;
     reaped *r = tp_get(sizeof *r);
     pthread_t thread;
