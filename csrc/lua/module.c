@@ -207,6 +207,8 @@ int luaopen_threadpool_core(lua_State *L) {
     const char *name;
     lua_CFunction f;
   } functions[] = {{"create", core_create}, {"close", core_close}, {"fd", core_fd}};
+  if (!luaJIT_setmode)
+    return luaL_error(L, "threadpool needs LuaJIT 2.1: run it with `luajit` (this is another Lua)");
   lua_settop(L, 0);
   lua_getfield(L, LUA_REGISTRYINDEX, CORE);
   if (!lua_isnil(L, 1))
