@@ -3,6 +3,7 @@
 #include <limits.h>
 
 #include "base/error.h"
+#include "lua/channel_lua.h"
 #include "lua/vm.h"
 
 static const char POOL[] = "threadpool.core.pool";
@@ -115,6 +116,8 @@ static int env_spawn(lua_State *L) {
   q.payload = env->codec.out.data;
   q.size = env->codec.out.size;
   int n = submit(L, p, &q);
+  if (n == 1 && env->codec.mentions.size)
+    tp_lua_mention(p->lua, (uint64_t)lua_tonumber(L, -1), &env->codec);
   return n == 1 ? 1 + push_place(L) : n;
 }
 
@@ -245,11 +248,26 @@ static void finish(tp_env *env, lua_State *L, int task, result_t *r) {
   }
 }
 
+static bool is_watched(lua_State *L, int task) {
+  lua_getfield(L, task, "_watch");
+  bool watched = lua_toboolean(L, -1);
+  lua_settop(L, task);
+  return watched;
+}
+
 /* One entry to its task; true: somebody watches that. */
 static bool dispatch(tp_env *env, lua_State *L, int handles, result_t *r) {
   int index = (int)(r->task_id & (TP_SLAB_GENERATION - 1));
   lua_rawgeti(L, handles, index);
   int task = lua_gettop(L);
+  if (r->flags & TP_RESULT_NOTICE) {
+    bool over = !lua_isnil(L, task) && tp_channel_notice(env, L, task, r->task_id);
+    if (over) {
+      lua_pushnil(L);
+      lua_rawseti(L, handles, index);
+    }
+    return over && is_watched(L, task);
+  }
   bool final = r->flags & RESULT_FINAL;
   if (final && !lua_isnil(L, task)) {
     lua_pushnil(L);
@@ -260,10 +278,7 @@ static bool dispatch(tp_env *env, lua_State *L, int handles, result_t *r) {
     finish(env, L, task, r);
   else
     add_partial(env, L, task, r);
-  lua_getfield(L, task, "_watch");
-  bool watched = lua_toboolean(L, -1);
-  lua_settop(L, task);
-  return watched;
+  return is_watched(L, task);
 }
 
 /* drain(handles, out, n) -> how many tasks are in out, which had n: those that are watched. handles: tasks by index. */
@@ -378,6 +393,7 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
   env->queue = tp_completions_new(notify, arg);
   if (!env->queue) luaL_error(L, "not enough memory");
   tp_codec_open(&env->codec, L);
+  tp_codec_open(&env->channel_codec, L);
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     tp_env_add(env, L, functions[i].name, functions[i].f);
   lua_pushlightuserdata(L, env);
@@ -396,5 +412,6 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
 void tp_env_free(tp_env *env) {
   tp_completions_free(env->queue);
   tp_codec_free(&env->codec);
+  tp_codec_free(&env->channel_codec);
   env->queue = NULL;
 }

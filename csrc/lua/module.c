@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "lua/channel_lua.h"
 #include "lua/json.h"
 #include "lua/vm.h"
 
@@ -12,8 +13,8 @@ static const char ENV[] = "threadpool.core.env", ENV_OF_STATE[] = "threadpool.co
                   CORE[] = "threadpool.core";
 
 void tp_module_open(tp_env *env, lua_State *L) {
-  (void)env;
   tp_lua_json_open(L);
+  tp_channel_open(env, L);
 }
 
 /* --- making a pool */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "lua/channel_lua.h"
 
 enum { IDLE_MOST = 4 };
 
@@ -103,6 +104,7 @@ static void leave_mail(tp_vm *vm) {
 /* Nobody is in it, and no call is left. */
 static void vm_free(tp_vm *vm) {
   if (vm->L && !vm->broken) lua_close(vm->L);
+  tp_channel_forget(&vm->env); /* what a broken one has */
   tp_memory_free(&vm->memory); /* M6 */
   leave_mail(vm);
   tp_env_free(&vm->env);
@@ -181,6 +183,7 @@ void tp_lua_close(tp_lua *lua) {
 
 void tp_lua_free(tp_lua *lua) {
   if (!lua) return;
+  tp_mentions_free(&lua->mentions);
   tp_protos_free(&lua->protos);
   tp_bytes_free(&lua->init);
   tp_put(lua->path);
@@ -378,6 +381,7 @@ static tp_task *next_after(tp_vm *vm, bool coming) {
 void tp_vm_drop(tp_lua_call *c) {
   tp_vm *vm = c->vm;
   tp_task *task = c->task;
+  tp_waits_end(&vm->env, &c->waits);
   tp_lock_acquire(&vm->lock);
   bool breaks = c->stage == TP_LUA_RUNNING && !vm->broken; /* M6 */
   bool coming = c->stage == TP_LUA_COMING;
