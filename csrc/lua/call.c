@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "lua/channel_lua.h"
-#include "lua/vm.h"
+#include "lua/stop.h"
 
 /* What the coroutine yields, by address: anything else is a yield of the program's. */
 static const char FINISHED, WAITING;
@@ -232,8 +232,10 @@ static void give_result(tp_lua_call *c) {
 }
 
 static void give_error(tp_vm *vm, tp_lua_call *c) {
-  lua_pushlightuserdata(vm->L, c); /* describe raises if the error cannot be sent */
-  lua_settop(vm->L, 0);
+  if (tp_lua_was_stopped(vm)) {
+    threadpool_fail(c->call, ERR_CANCELLED, "stopped: it did not end when it was told to");
+    return;
+  }
   if (protected(vm, describe, c) || protected(vm, describe_text, c))
     give_result(c);
   else if (c->call->result.r.status >= 0)
@@ -245,7 +247,9 @@ static int run(tp_vm *vm, tp_lua_call *c, void **state) {
   vm->env.waits = &c->waits;
   if (vm->dead.first) protected(vm, forget_dead, vm); /* a glance */
   if (tp_completions_some(vm->env.queue)) protected(vm, pump, vm);
+  tp_lua_stop_begin(vm, c);
   int status = lua_resume(c->co, 0);
+  tp_lua_stop_end(vm);
   const void *what = status == LUA_YIELD ? lua_touserdata(c->co, -1) : NULL;
   if (status == LUA_YIELD && what != &FINISHED) {
     lua_settop(c->co, 0);
@@ -255,6 +259,7 @@ static int run(tp_vm *vm, tp_lua_call *c, void **state) {
   }
   *state = NULL;
   if (status == LUA_YIELD) {
+    tp_lua_was_stopped(vm); /* too late */
     lua_settop(c->co, 0);
     give_result(c);
   } else {

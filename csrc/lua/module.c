@@ -80,14 +80,15 @@ static int core_create(lua_State *L) {
   tp_env *env = tp_env_of(L);
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 1);
+  int64_t grace_ms = whole_of(L, 1, "grace_ms");
+  if (grace_ms < 0) luaL_error(L, "option 'grace': expected seconds, 0 or more");
   tp_lua_pool *p = tp_env_push_pool(L); /* first: it closes what comes, whatever fails */
   const char *config = text_of(L, 1, "config");
   threadpool_t *pool = *config ? threadpool_create(config) : create(L, 1);
   if (!pool) return failed(L);
   p->pool = pool;
   p->owner = true;
-  tp_bytes init = {0};
-  p->lua = tp_lua_new(pool, text_of(L, 1, "path"), text_of(L, 1, "cpath"), &init);
+  p->lua = tp_lua_new(pool, text_of(L, 1, "path"), text_of(L, 1, "cpath"), (unsigned)grace_ms);
   if (!p->lua) tp_say(ERR_MALLOC_FAILED, "out of memory for the pool's Lua states");
   if (!p->lua || tp_lua_register(p->lua) != 0) {
     threadpool_shutdown(pool);

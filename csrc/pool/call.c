@@ -93,7 +93,10 @@ static tp_poll run_call(tp_task *t, void *arg) {
   guarded g = {arg, TP_READY};
   tp_crash crash;
   if (tp_likely(tp_guard_run(run_handler, &g, &crash))) return g.outcome;
-  crashed(g.call, "", &crash);
+  if (crash.signal == 0) /* lua/stop.h: it was told to end, and made to */
+    threadpool_fail(g.call, ERR_CANCELLED, "stopped: it did not end when it was told to");
+  else
+    crashed(g.call, "", &crash);
   return TP_READY;
 }
 

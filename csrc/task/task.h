@@ -98,6 +98,10 @@ void tp_task_wake(tp_task *t);
 /* [any, holding a reference] Ask for its end. True: it was not yet over. */
 bool tp_task_cancel(tp_task *t);
 
+/* [any, before the first task that it is meant for] Have told(arg) called whenever a task is cancelled that is queued or
+ * runs; by who cancels. */
+void tp_tasks_on_told(tp_tasks *ts, void (*told)(void *arg), void *arg);
+
 /* [any, holding a reference] One more reference (a waker, a handle), one less. */
 tp_task *tp_task_ref(tp_task *t);
 void tp_task_unref(tp_task *t);
