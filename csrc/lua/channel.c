@@ -27,6 +27,7 @@ static struct {
   tp_lock lock;
   tp_channel *free;
   uint64_t serial;
+  size_t alive;
 } records;
 
 /* K9: another thread may have had the lock. What is free in the parent is lost to the child. */
@@ -44,10 +45,16 @@ tp_channel *tp_channel_new(size_t limit) {
   tp_channel *c = records.free;
   if (c) records.free = c->next;
   uint64_t serial = ++records.serial;
+  records.alive++;
   tp_lock_release(&records.lock);
   if (!c) {
     c = tp_alloc(sizeof *c);
-    if (!c) return NULL;
+    if (!c) {
+      tp_lock_acquire(&records.lock);
+      records.alive--;
+      tp_lock_release(&records.lock);
+      return NULL;
+    }
     c->made_in = tp_load(&tp_generation, relaxed);
   }
   tp_lock_acquire(&c->lock); /* somebody may look at an old mention */
@@ -57,6 +64,13 @@ tp_channel *tp_channel_new(size_t limit) {
   c->closed = false;
   tp_lock_release(&c->lock);
   return c;
+}
+
+size_t tp_channel_alive(void) {
+  tp_lock_acquire(&records.lock);
+  size_t alive = records.alive;
+  tp_lock_release(&records.lock);
+  return alive;
 }
 
 tp_mention tp_channel_mention(const tp_channel *c) {
@@ -92,6 +106,7 @@ static tp_message *let_go(tp_channel *c) {
     tp_lock_acquire(&records.lock);
     c->next = records.free;
     records.free = c;
+    records.alive--;
     tp_lock_release(&records.lock);
   }
   return left;

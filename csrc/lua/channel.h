@@ -86,6 +86,8 @@ tp_channel *tp_channel_new(size_t limit);
 tp_mention tp_channel_mention(const tp_channel *c);
 /* [any] One more reference; NULL: it is gone. */
 tp_channel *tp_channel_find(tp_mention m);
+/* [any] How many there are: a recent value. */
+size_t tp_channel_alive(void);
 /* [any, with a reference] */
 void tp_channel_unref(tp_channel *c);
 

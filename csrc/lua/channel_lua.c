@@ -282,36 +282,33 @@ static int core_receive(lua_State *L) {
   return 2;
 }
 
-/* A task is a table; what is written there is said in env.c. */
-static void finish(lua_State *L, int task, int n) {
-  lua_rawseti(L, task, 2);
-  lua_pushnumber(L, n);
-  lua_rawseti(L, task, 1);
-}
-
-bool tp_channel_notice(tp_env *env, lua_State *L, int task, uint64_t id) {
-  lua_getfield(L, task, "_wait");
-  tp_wait *w = lua_touserdata(L, -1);
-  lua_settop(L, task); /* the task keeps it */
-  if (!w || w->id != id) return false;
+/* channel_take(wait) -> code, value or message; ERR_BUSY: it has not been told yet */
+static int core_take(lua_State *L) {
+  tp_env *env = tp_env_of(L);
+  tp_wait *w = check_wait(L, 1);
   tp_message *m;
   int code = tp_wait_take(w, &m);
-  if (code == ERR_BUSY) return false;
-  if (code < 0) {
-    lua_pushstring(L, tp_error_text(code));
-  } else if (w->sends) {
-    lua_pushboolean(L, 1);
-  } else if (!push_message(env, L, m)) {
-    code = ERR_LUA;
-    if (lua_type(L, -1) != LUA_TSTRING) {
-      lua_pop(L, 1);
-      lua_pushstring(L, "the value cannot be read");
-    }
-  }
-  finish(L, task, code < 0 ? code : 1);
+  lua_pushnumber(L, code);
+  if (code == ERR_BUSY) return 1;
   unlink_wait(env, w);
-  tp_wait_clear(w);
-  return true;
+  if (code < 0 || w->sends) {
+    tp_wait_clear(w);
+    return 1;
+  }
+  if (!push_message(env, L, m)) {
+    lua_pushnumber(L, ERR_LUA);
+    lua_replace(L, -3);
+  }
+  tp_wait_clear(w); /* now: what the message mentions without a reference is this channel */
+  return 2;
+}
+
+bool tp_channel_notice(lua_State *L, int task, uint64_t id) {
+  lua_getfield(L, task, "_wait");
+  const tp_wait *w = lua_touserdata(L, -1);
+  bool good = w && w->id == id;
+  lua_settop(L, task);
+  return good;
 }
 
 /* --- about a channel */
@@ -333,6 +330,12 @@ static int core_count(lua_State *L) {
 
 static int core_limit(lua_State *L) {
   lua_pushnumber(L, (double)tp_channel_limit(check_channel(L, 1)));
+  return 1;
+}
+
+/* channel_alive() -> how many there are in the process */
+static int core_alive(lua_State *L) {
+  lua_pushnumber(L, (double)tp_channel_alive());
   return 1;
 }
 
@@ -362,10 +365,10 @@ void tp_channel_open(tp_env *env, lua_State *L) {
     const char *name;
     lua_CFunction f;
   } functions[] = {{"channel_new", core_new},         {"channel_send", core_send},
-                   {"channel_receive", core_receive}, {"channel_leave", core_leave},
+                   {"channel_receive", core_receive}, {"channel_leave", core_leave}, {"channel_take", core_take},
                    {"channel_close", core_close},     {"channel_closed", core_closed},
                    {"channel_count", core_count},     {"channel_limit", core_limit},
-                   {"is_channel", core_is}};
+                   {"channel_alive", core_alive},     {"is_channel", core_is}};
   luaL_checkstack(L, 8, NULL);
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     tp_env_add(env, L, functions[i].name, functions[i].f);

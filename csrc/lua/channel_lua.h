@@ -15,8 +15,8 @@ void tp_channel_open(tp_env *env, lua_State *L);
 tp_channel *tp_channel_at(lua_State *L, int index);
 /* Pushes a handle; raises if the channel is gone. */
 void tp_channel_push(lua_State *L, tp_mention m);
-/* A notice for a task has come, whose table is at `task`: it gets its result. False: it was for another one. */
-bool tp_channel_notice(tp_env *env, lua_State *L, int task, uint64_t id);
+/* Whether a notice is for the task whose table is at `task`: its wait was told. */
+bool tp_channel_notice(lua_State *L, int task, uint64_t id);
 /* [any] The call is over: its waits are left, and told so. */
 void tp_waits_end(tp_env *env, tp_waits *waits);
 /* [nobody is in the state any more] Gives back what its handles hold. */

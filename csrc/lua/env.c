@@ -260,14 +260,8 @@ static bool dispatch(tp_env *env, lua_State *L, int handles, result_t *r) {
   int index = (int)(r->task_id & (TP_SLAB_GENERATION - 1));
   lua_rawgeti(L, handles, index);
   int task = lua_gettop(L);
-  if (r->flags & TP_RESULT_NOTICE) {
-    bool over = !lua_isnil(L, task) && tp_channel_notice(env, L, task, r->task_id);
-    if (over) {
-      lua_pushnil(L);
-      lua_rawseti(L, handles, index);
-    }
-    return over && is_watched(L, task);
-  }
+  if (r->flags & TP_RESULT_NOTICE)
+    return !lua_isnil(L, task) && tp_channel_notice(L, task, r->task_id) && is_watched(L, task);
   bool final = r->flags & RESULT_FINAL;
   if (final && !lua_isnil(L, task)) {
     lua_pushnil(L);

@@ -1,9 +1,9 @@
 ---Bounded channels between the program's Lua thread and workers, and between workers.
 ---
----A value that is sent is copied, and received by exactly one receiver, in the order in which values were sent. A channel
----can be sent itself: as an argument, an upvalue, a result, through another channel. It is gone when nobody has it any
----more. A value is with its receiver when `receive` returns it: one that waits and is cancelled, or has no time left, gets
----none, and nothing is lost.
+---A value that is sent is copied, and received by exactly one receiver, in the order in which values were sent. A
+---channel can be sent itself: as an argument, an upvalue, a result, through another channel. It is gone when nobody has
+---it any more. A receiver that waits and is cancelled, or has no time left, gets nothing, and nothing is lost: what was
+---meant for it goes to the next one, or back to the front.
 
 local core = require "threadpool.core"
 local Error = require "threadpool.error"
@@ -25,38 +25,18 @@ class.__index = Channel
 class.__metatable = "threadpool.channel"
 
 -- --- what waits in a channel, as a task
+--
+-- It is in the channel only while somebody watches it: `_park` and `_unpark` are called by sched.lua with the first
+-- watcher and after the last. Being told is not the end: the value stays the channel's until `take`, so that a task
+-- which was told and is not looked at, as another one was first, gives it back.
 
 ---@class threadpool.ChannelTask: threadpool.Task
 local Wait = {}
 for name, value in pairs(Task) do Wait[name] = value end
 Wait.__index = Wait
 
----Leave the channel: what it would have got goes to others. It ends with ERR_CANCELLED.
----@return boolean  false: it is over
-function Wait:cancel()
-  if self[1] ~= false then return false end
-  return leave(self._wait, true)
-end
-
----@return "waiting"|"done"
-function Wait:status()
-  return self[1] == false and "waiting" or "done"
-end
-
----Leave the channel, and nobody is told.
-function Wait:detach()
-  if self[1] ~= false then return end
-  leave(self._wait, false)
-  handles[self.id % INDEX] = nil
-  self[1], self[2] = core.ERR_CANCELLED, "detached"
-end
-
-function Wait:__tostring()
-  return ("threadpool.ChannelTask (%s)"):format(self:status())
-end
-
--- Their ids: an index that no request has, as those count from 0, and a number that does not come twice. Indices are
--- used again, but not soon, as a notice for one that was left may be on its way.
+-- An index of their own among the handles: requests count from 0, these from the end; and an id that does not come
+-- twice. An index is used again, but not soon, as a notice for one that was left may be on its way.
 local range, cursor, serial = 1024, 0, 0
 
 local function next_id()
@@ -71,31 +51,121 @@ local function next_id()
   return next_id()
 end
 
-local function waiting(id, wait)
-  local task = setmetatable({ false, false, id = id, _wait = wait }, Wait)
-  handles[INDEX - cursor] = task
-  return task
+local function new_wait(channel, sends, value)
+  return setmetatable({ false, false, id = 0, _channel = channel, _sends = sends, _value = value }, Wait)
 end
 
-local function over(n, value)
-  return setmetatable({ n, value, id = 0 }, Wait)
+local function finish(task, code, value)
+  if code < 0 then
+    task[1], task[2] = code, value and tostring(value) or core.error_text(code)
+  else
+    task[1], task[2] = 1, task._sends or value
+  end
+  task._value = nil
+  return true
 end
 
--- --- results
+local function forget_wait(task)
+  handles[task.id % INDEX] = nil
+  task._wait = nil
+end
 
-local is_done, result = Task._is_done, Task._result
+---@return boolean  it is over at once
+function Wait:_park()
+  local id = next_id()
+  local code, value
+  if self._sends then code = send(self._channel, self._value, id)
+  else code, value = receive(self._channel, id) end
+  if type(code) == "number" then return finish(self, code, value) end
+  self.id, self._wait = id, code
+  handles[id % INDEX] = self
+  return false
+end
+
+-- Whether it is over, now that it was perhaps told.
+local function take(task)
+  if task[1] ~= false then return true end
+  if not task._wait then return false end
+  local code, value = core.channel_take(task._wait)
+  if code == ERR_BUSY then return false end
+  forget_wait(task)
+  return finish(task, code, value)
+end
+Wait._take = take
+
+function Wait:_unpark()
+  if not self._wait then return end
+  if self._sends and take(self) then return end -- it was sent, and stays so
+  leave(self._wait, false)
+  forget_wait(self)
+end
+
+local result = Task._result
 
 local function failed(code, message)
   return nil, Error.new(code, message)
 end
 
----@param what string
-local function finish(task, seconds, what)
-  if not sched.wait(is_done, task, { task }, seconds) then
-    task:detach()
-    return failed(core.ERR_TIMEOUT, ("%s: nothing within %g s"):format(what, seconds))
+---@see threadpool.Task.await
+function Wait:await(seconds)
+  if not sched.wait(take, self, { self }, seconds) then
+    return failed(core.ERR_TIMEOUT, ("%s: nothing within %g s"):format(self._sends and "send" or "receive", seconds))
   end
-  return result(task)
+  return result(self)
+end
+
+---@see threadpool.Task.wait
+function Wait:wait(seconds)
+  return sched.wait(take, self, { self }, seconds)
+end
+
+---Whether it is over; if it can be, it is.
+---@return boolean
+function Wait:poll()
+  if take(self) then return true end
+  if self._wait then
+    sched.drain()
+    return take(self)
+  end
+  local code, value
+  if self._sends then code = send(self._channel, self._value, nil) else code, value = receive(self._channel, nil) end
+  return code ~= ERR_BUSY and code ~= ERR_QUEUE_FULL and finish(self, code, value)
+end
+
+---It takes nothing any more, and ends with ERR_CANCELLED.
+---@return boolean  false: it is over
+function Wait:cancel()
+  if take(self) then return false end
+  self._asked = true
+  if self._wait then
+    leave(self._wait, false)
+    forget_wait(self)
+  end
+  finish(self, core.ERR_CANCELLED)
+  sched.tell_watchers(self)
+  return true
+end
+
+Wait.detach = Wait.cancel
+
+---@return "waiting"|"done"
+function Wait:status()
+  return self[1] == false and "waiting" or "done"
+end
+
+---@see threadpool.Task.on
+function Wait:on(callbacks)
+  if self:poll() or type(callbacks) ~= "table" then return Task.on(self, callbacks) end
+  sched.add_watcher(self, { tell = function(task, watcher)
+    if not take(task) then return end
+    sched.remove_watcher(task, watcher)
+    Task.on(task, callbacks)
+  end })
+  return self
+end
+
+function Wait:__tostring()
+  return ("threadpool.ChannelTask (%s)"):format(self:status())
 end
 
 local function check_seconds(seconds, name)
@@ -128,11 +198,10 @@ function Channel:send(value, seconds)
     check_seconds(seconds, "send")
     if seconds <= 0 then return self:try_send(value) end
   end
-  local id = next_id()
-  local code = send(self, value, id)
+  local code = send(self, value, nil)
   if code == 0 then return true end
-  if type(code) == "number" then return failed(code) end
-  return finish(waiting(id, code), seconds, "send")
+  if code ~= ERR_QUEUE_FULL then return failed(code) end
+  return new_wait(self, true, value):await(seconds)
 end
 
 ---Receive a value. While the channel is empty it waits.
@@ -144,11 +213,10 @@ function Channel:receive(seconds)
     check_seconds(seconds, "receive")
     if seconds <= 0 then return self:try_receive() end
   end
-  local id = next_id()
-  local code, value = receive(self, id)
+  local code, value = receive(self, nil)
   if code == 0 then return value end
-  if type(code) == "number" then return failed(code, value) end
-  return finish(waiting(id, code), seconds, "receive")
+  if code ~= ERR_BUSY then return failed(code, value) end
+  return new_wait(self):await(seconds)
 end
 
 ---Send without waiting.
@@ -173,31 +241,23 @@ function Channel:try_receive()
   return failed(code, value)
 end
 
----The same as receive, as a task: for `first`, `all`, callbacks. One that is dropped, cancelled or detached before its end
----takes nothing.
+---The same as receive, as a task: for `first`, `all`, callbacks. It takes a value only while something waits for it, or
+---when it is polled: one that was not the first, or is dropped, has taken nothing.
 ---@return threadpool.ChannelTask
 function Channel:receive_task()
-  local id = next_id()
-  local code, value = receive(self, id)
-  if code == 0 then return over(1, value) end
-  if type(code) == "number" then return over(code, value or core.error_text(code)) end
-  return waiting(id, code)
+  return new_wait(self)
 end
 
----The same as send, as a task.
+---The same as send, as a task: the value is sent while something waits for it, or when it is polled.
 ---@param value any  not nil
 ---@return threadpool.ChannelTask
 function Channel:send_task(value)
   if value == nil then error("send_task: a value expected, got nil", 2) end
-  local id = next_id()
-  local code = send(self, value, id)
-  if code == 0 then return over(1, true) end
-  if type(code) == "number" then return over(code, core.error_text(code)) end
-  return waiting(id, code)
+  return new_wait(self, true, value)
 end
 
----Nothing is sent any more: who waits to send or to receive is told, as is whoever tries. Values that are in it can still
----be received.
+---Nothing is sent any more: who waits to send or to receive is told, as is whoever tries. Values that are in it can
+---still be received.
 ---@return boolean  false: it was closed already
 function Channel:close() return core.channel_close(self) end
 
