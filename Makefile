@@ -146,6 +146,9 @@ $(TESTS): $(B)/test/%: $(B)/obj/test/%.o $(HELPER_OBJS) $(B)/libthreadpool.a $(B
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(TEST_LIBS) $(LIBS)
 
+# It looks for functions of its own by their names.
+$(B)/test/test_plugin: LDFLAGS += -rdynamic
+
 # MODE=fuzz only: libFuzzer brings main.
 $(FUZZERS): $(B)/fuzz/%: $(B)/obj/fuzz/%.o $(B)/libthreadpool.a $(B)/members
 	@mkdir -p $(@D)

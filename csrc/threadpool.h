@@ -160,8 +160,11 @@ THREADPOOL_API size_t threadpool_submit_batch(threadpool_t *pool,
  * an entry with ERR_INVALID_ARGUMENT: a loop that polls comes to an end. */
 THREADPOOL_API result_t *threadpool_poll_result(threadpool_t *pool, uint64_t task_id);
 
-/* [any] The same, but wait up to timeout_ms (0: not at all; UINT32_MAX: without limit). A handler that waits gives its seat away first; inside a
- * job, and when no more threads are to be had, the entry says so (ERR_WRONG_THREAD, ERR_QUEUE_FULL). */
+/* [any] The same, but wait up to timeout_ms (0: not at all; UINT32_MAX: without limit). One thread at a time waits for a
+ * request; another one gets an entry with ERR_BUSY. A handler that waits gives its seat away first; inside a job, for
+ * its own request, and when no more threads are to be had, the entry says so (ERR_WRONG_THREAD, ERR_QUEUE_FULL). If it is
+ * to end itself (threadpool_cancelled) the entry is one with ERR_CANCELLED, and the wait can be taken up again; once a
+ * shutdown cancels what is left, a shield does not hold that off. */
 THREADPOOL_API result_t *threadpool_wait_result(threadpool_t *pool, uint64_t task_id,
                                                 uint32_t timeout_ms);
 

@@ -196,7 +196,9 @@ void tp_lua_stop_begin(tp_vm *vm, tp_lua_call *c) {
   vm->entry = (uintptr_t)__builtin_frame_address(0);
   running = vm;
   tp_stop_hook = on_stop;
-  tp_store(&vm->task, c->task, release); /* pairs with look_at: its state is read */
+  /* E1: then look; who cancels afterwards finds it. Pairs with the change of the state, then the look in tick. */
+  tp_store(&vm->task, c->task, seq_cst);
+  if (tp_unlikely(tp_is_cancelled(tp_load(&c->task->state, seq_cst)))) watch(vm->lua);
 }
 
 void tp_lua_stop_end(tp_vm *vm) {

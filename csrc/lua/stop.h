@@ -1,7 +1,8 @@
 /* stop.h - ends a Lua function that was told to end and does not.
  *
- * E1  Told is a task that was cancelled (also by its timeout, or a pool that closes) while its coroutine ran. Whoever
- *     cancels starts the watch: a timer of the reactor, which goes on while there is such a task, and costs nothing else.
+ * E1  Told is a task that was cancelled (also by its timeout, or a pool that closes) and whose coroutine runs. Whoever
+ *     cancels starts the watch, and so does a task that finds itself cancelled when it begins to run: a timer of the
+ *     reactor, which goes on while there is such a task. What is not cancelled pays for one exchange.
  * E2  A function that has not ended `grace` after the watch has seen it is sent a signal, again and again, on the thread
  *     that has its state. The thread cannot leave the state meanwhile: the watch has the state's lock, which leaving takes.
  * E3  In the interpreter, or in C, the signal sets a hook of the state (lua_sethook may be called from a signal handler):

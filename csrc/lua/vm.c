@@ -385,6 +385,7 @@ tp_lua_call *tp_vm_dead(tp_vm *vm) {
   tp_lock_acquire(&vm->lock);
   tp_lua_call *c = vm->dead.first;
   if (c) unlink_call(&vm->dead, c);
+  tp_store(&vm->any_dead, vm->dead.first != NULL, relaxed);
   tp_lock_release(&vm->lock);
   return c;
 }
@@ -422,6 +423,7 @@ void tp_vm_drop(tp_lua_call *c) {
   if (breaks) vm->busy = false;
   c->stage = TP_LUA_DEAD;
   link_call(&vm->dead, c);
+  tp_store(&vm->any_dead, true, relaxed); /* who has the state takes the lock to look */
   vm->calls--;
   bool unused = vm->calls == 0 && !vm->busy && (vm->broken || !vm->shared);
   tp_task *t = unused ? NULL : next_after(vm, coming);

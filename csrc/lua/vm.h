@@ -85,6 +85,7 @@ struct tp_vm {
   bool busy, broken;
   unsigned calls; /* begun and not over */
   tp_lua_list waiting, suspended, dead;
+  _Atomic bool any_dead; /* written under the lock; a glance */
 };
 
 struct tp_lua {

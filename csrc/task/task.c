@@ -57,6 +57,10 @@ tp_sched *tp_tasks_sched(const tp_tasks *ts) {
   return ts->sched;
 }
 
+bool tp_tasks_cancelling(const tp_tasks *ts) {
+  return tp_load(&ts->cancelling, relaxed); /* asked again and again */
+}
+
 void tp_tasks_free(tp_tasks *ts) {
   for (unsigned i = 0; i <= ts->sched->workers; i++) tp_slab_cache_free(&ts->seats[i].cache);
   for (int i = 0; i < TP_INLETS; i++) tp_slab_cache_free(&ts->inlets[i].cache);

@@ -76,6 +76,9 @@ uint64_t tp_tasks_cancel(tp_tasks *ts);
 /* [any] Whether they are those of a parent of this process. */
 bool tp_tasks_forked(const tp_tasks *ts);
 
+/* [any] Whether a drain has got to that: what waits for another task may not count on it any more. */
+bool tp_tasks_cancelling(const tp_tasks *ts);
+
 /* [any, after the scheduler has stopped] */
 void tp_tasks_free(tp_tasks *ts);
 

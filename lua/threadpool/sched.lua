@@ -59,7 +59,7 @@ local function current_root()
 end
 M.current_root = current_root
 
----Worker: the call is over.
+---Worker: the call is over; what it waited for may still know its root.
 function M.forget(call)
   local root = roots[call]
   if not root then return end
@@ -164,7 +164,7 @@ local room_waiters = {}
 
 ---What there is goes to its tasks, and nobody is told yet: while a program submits without end, memory stays level.
 function M.absorb()
-  if not draining then out_count = core.drain(handles, out, out_count) end
+  if not draining then out_count = core.drain(handles, kept, out, out_count) end
 end
 
 local function tell_watchers(task)
@@ -186,7 +186,7 @@ M.tell_watchers = tell_watchers
 local function drain()
   if draining then return 0 end -- a callback that pumps: it is at it already
   draining = true
-  local n = core.drain(handles, out, out_count)
+  local n = core.drain(handles, kept, out, out_count)
   out_count = 0
   for i = 1, n do
     local task = out[i]
