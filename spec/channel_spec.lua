@@ -514,16 +514,17 @@ describe("a channel", function()
     it("connects two pools", function()
       local other = assert(threadpool.new { workers = 1 })
       local ch = threadpool.channel(2)
-      local sum = other:spawn(function(c)
+      local out = threadpool.channel(1)
+      other:spawn(function(c, to)
         local n = 0
         for f in c:values() do n = n + f() end
-        return n
-      end, ch)
+        to:send(n)
+      end, ch, out)
       pool:spawn(function(c)
         for i = 1, 100 do c:send(function() return i end) end
         c:close()
       end, ch):await(LONG)
-      assert.equal(5050, sum:await(LONG))
+      assert.equal(5050, out:receive(LONG))
       other:close()
     end)
 

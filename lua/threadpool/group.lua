@@ -389,7 +389,7 @@ function M.join(pool, ...)
     local ok, task, err = pcall(pool.spawn, pool, (select(i, ...)))
     if not ok or not task then
       for k = 1, i - 1 do tasks[k]:cancel() end
-      if not ok then error(("join: function %d: %s"):format(i, tostring(task)), 2) end
+      if not ok then error(("join: function %d: %s"):format(i, (tostring(task):gsub("^%S-:%d+: ", ""))), 2) end
       return nil, err, i
     end
     place(task)
