@@ -127,6 +127,12 @@ local function wake(waiter)
 end
 M.wake = wake
 
+-- One whose result was absorbed, and that is still to be told, may have been followed by another with its index.
+local function let_go(task)
+  local index = task.id % INDEX
+  if kept[index] == task then kept[index] = nil end
+end
+
 local function add_watcher(task, waiter)
   local watch = task._watch
   if not watch then
@@ -150,7 +156,7 @@ local function remove_watcher(task, waiter)
   end
   if #watch == 0 then
     task._watch = nil
-    kept[task.id % INDEX] = nil
+    let_go(task)
     if task._unpark then task:_unpark() end
   end
 end
@@ -172,7 +178,7 @@ local function tell_watchers(task)
   if not watch then return end
   if task[1] then
     task._watch = nil
-    kept[task.id % INDEX] = nil
+    let_go(task)
   end
   local copy = #watch > 1 and { unpack(watch) } or watch
   for k = 1, #copy do
