@@ -77,7 +77,7 @@ DEFINES   := -std=c11 -D_GNU_SOURCE -Icsrc
 COMPILE    = $(CC) $(DEFINES) $(CPPFLAGS) -Wall -Wextra $(WERROR) $(CFLAGS) -pthread -fPIC \
              $(INSTR_$(MODE)) $(if $(REQUIRES),$(shell $(PKG_CONFIG) --cflags $(REQUIRES)))
 LINK       = $(CC) $(CFLAGS) -pthread $(INSTR_$(MODE)) $(LDFLAGS)
-LIBS       = $(if $(REQUIRES),$(shell $(PKG_CONFIG) --libs $(REQUIRES))) -ldl $(LDLIBS)
+LIBS       = $(if $(REQUIRES),$(shell $(PKG_CONFIG) --libs $(REQUIRES))) -ldl -lm $(LDLIBS)
 TEST_LIBS  = $(or $(shell $(PKG_CONFIG) --libs cmocka 2>/dev/null),-lcmocka)
 
 # --- how make runs ------------------------------------------------------------------------------

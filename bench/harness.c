@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "harness.h"
 #include "harness_json.h"
+#include "harness_vector.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -375,6 +376,14 @@ static void json(const bench_json *impl, const json_workload *w) {
   while (more_samples()) sample(bench_json_sample(impl, w, false));
 }
 
+/* -- vectors ------------------------------------------------------------------------------ */
+
+static void topk(const bench_impl *impl) {
+  bench_vector_start();
+  for (int i = 0; i < 3; i++) bench_vector_sample(impl);
+  while (more_samples()) sample(bench_vector_sample(impl));
+}
+
 /* -- main -------------------------------------------------------------------------------- */
 
 static int64_t number(const char *text, const char *what) {
@@ -420,6 +429,8 @@ static bool dispatch(const bench_impl *impl, const char *name) {
     sort(impl);
   } else if (IS("idle")) {
     idle(impl);
+  } else if (IS("vector_topk") && impl->topk != NULL) {
+    topk(impl);
   } else if (requests != NULL) {
     json(impl->json, requests);
   } else {

@@ -48,6 +48,12 @@ typedef struct bench_json {
   void (*symbols)(int64_t n);
 } bench_json;
 
+/* rows of dim floats, side by side, and a query of dim floats. */
+typedef struct bench_matrix {
+  const float *data, *query;
+  int64_t rows, dim;
+} bench_matrix;
+
 /* What the implementation can do; NULL: no such workload. Every function but the last step
  * of a task is called from one thread outside the pool, submit() of submit4 from several.
  * The order of the members is known to rust/src/main.rs too.
@@ -90,6 +96,9 @@ typedef struct bench_impl {
   bool one_submitter;
 
   const bench_json *json;
+
+  /* The k rows that have the largest cosines with the query, best first. */
+  void (*topk)(const bench_matrix *m, int k, int64_t *indices, float *scores);
 } bench_impl;
 
 enum { BENCH_PRODUCERS = 4, BENCH_TASKS = 1000000 };

@@ -92,6 +92,21 @@ static void sort(uint64_t *items, size_t n) {
   threadpool_call(pool, sort_run, &a);
 }
 
+/* pool NULL: the same kernels on the calling thread. */
+static void best_of(threadpool_t *p, const bench_matrix *m, int k, int64_t *indices,
+                    float *scores) {
+  threadpool_matrix matrix = {(float *)m->data, m->rows, m->dim, 0};
+  int64_t found;
+  if (threadpool_vector_top(p, &matrix, m->query, k, THREADPOOL_COSINE, indices, scores, &found))
+    bench_fail("threadpool_vector_top: %s", threadpool_last_error());
+}
+static void topk(const bench_matrix *m, int k, int64_t *indices, float *scores) {
+  best_of(pool, m, k, indices, scores);
+}
+static void topk_alone(const bench_matrix *m, int k, int64_t *indices, float *scores) {
+  best_of(NULL, m, k, indices, scores);
+}
+
 /* --- tasks */
 
 static tp_poll count_task(tp_task *t, void *arg) {
@@ -171,6 +186,10 @@ static void yield(int tasks, int times) {
 }
 
 int main(int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "one_thread") == 0) {
+    const bench_impl alone = {.version = "the kernels of threadpool, no pool", .topk = topk_alone};
+    return bench_main(argc - 1, argv + 1, &alone);
+  }
   bool parse_task = argc > 1 && strcmp(argv[1], "parse_task") == 0;
   if (parse_task) argc--, argv++;
   caller_works = argc > 1 && (strncmp(argv[1], "fib", 3) == 0 || strncmp(argv[1], "tree", 4) == 0 ||
@@ -186,6 +205,7 @@ int main(int argc, char **argv) {
                            .spawn_await = spawn_await,
                            .yield = yield,
                            .sort = sort,
-                           .json = parse_task ? &json_floor : &json_requests};
+                           .json = parse_task ? &json_floor : &json_requests,
+                           .topk = topk};
   return bench_main(argc, argv, &impl);
 }

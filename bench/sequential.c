@@ -2,6 +2,7 @@
 #include "harness.h"
 #include "parse.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* As opaque as a task's function is to a scheduler: the compiler may not inline it away. */
@@ -98,6 +99,29 @@ static void parse(const bench_request *r, int64_t n) {
   }
 }
 
+static void topk(const bench_matrix *m, int k, int64_t *indices, float *scores) {
+  float of_query = 0;
+  for (int64_t j = 0; j < m->dim; j++) of_query += m->query[j] * m->query[j];
+  int found = 0;
+  for (int64_t i = 0; i < m->rows; i++) {
+    const float *row = m->data + i * m->dim;
+    float dot = 0, square = 0;
+    for (int64_t j = 0; j < m->dim; j++) {
+      dot += row[j] * m->query[j];
+      square += row[j] * row[j];
+    }
+    float score = dot / sqrtf(square * of_query);
+    if (found == k && score <= scores[k - 1]) continue;
+    int at = found < k ? found++ : k - 1;
+    for (; at > 0 && scores[at - 1] < score; at--) {
+      scores[at] = scores[at - 1];
+      indices[at] = indices[at - 1];
+    }
+    scores[at] = score;
+    indices[at] = i;
+  }
+}
+
 int main(int argc, char **argv) {
   const bench_json json = {.roundtrip = request, .batch = batch, .parse = parse};
   const bench_impl impl = {
@@ -110,6 +134,7 @@ int main(int argc, char **argv) {
       .yield = yield,
       .sort = sort,
       .json = &json,
+      .topk = topk,
   };
   return bench_main(argc, argv, &impl);
 }

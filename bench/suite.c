@@ -31,6 +31,7 @@ const workload workloads[] = {
     {"json_decode2", "ns", "requests of 4 KB that do nothing, 2 workers", 4, 10, 2, "json_decode1"},
     {"symbols1", "ns", "look a symbol up, pin and unpin it, 1 thread", 4, 10, 1, NULL},
     {"symbols2", "ns", "the same, 2 threads at once, a lookup of either", 4, 10, 2, "symbols1"},
+    {"vector_topk", "us", "top 10 by cosine of 10,000 x 768 floats", 200, 10, 0, NULL},
 };
 const int workload_count = sizeof workloads / sizeof *workloads;
 
@@ -41,6 +42,8 @@ const impl impls[] = {
     [OURS] = {"threadpool", "ours", NULL, NULL, "#c2410c", true},
     [SEQUENTIAL] = {"sequential", "sequential", NULL, NULL, "#6b7280", false},
     {"parse_task", "ours", "parse_task", BATCHES, "#9ca3af", true},
+    {"one_thread", "ours", "one_thread", "vector_topk", "#9ca3af", false},
+    {"luajit", "peer_luajit", NULL, "vector_topk", "#1e3a8a", false},
     {"std_sort", "std_sort", NULL, "sort", "#9ca3af", false},
     {"futex", "futex", NULL, "wake wake_busy", "#9ca3af", false},
     {"tbb", "peer_tbb", NULL, FORK_JOIN "submit submit4 wake wake_busy spawn_await sort idle",

@@ -352,5 +352,6 @@ THREADPOOL_API int threadpool_stats(threadpool_t *pool, int index, threadpool_co
 #endif
 
 #include "threadpool_parallel.h"
+#include "threadpool_vector.h"
 
 #endif

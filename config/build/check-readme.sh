@@ -21,7 +21,7 @@ sed -n 's|.*printf(.*/\* *\(.*[^ ]\) *\*/.*|\1|p' "$tmp/example.c" >"$tmp/expect
 [ -s "$tmp/expected" ] || die "the example does not say what it prints" "Behind its printf: /* value */"
 
 read -r -a compiler <<<"${CC:-gcc}"
-read -r -a libraries <<<"$("${PKG_CONFIG:-pkg-config}" --libs yyjson) -ldl"
+read -r -a libraries <<<"$("${PKG_CONFIG:-pkg-config}" --libs yyjson) -ldl -lm"
 "${compiler[@]}" -std=c11 -Wall -Wextra -Werror -Icsrc -pthread "$tmp/example.c" "$1/libthreadpool.a" "${libraries[@]}" \
   -o "$tmp/example" || die "the example of README.md does not compile" "The messages above say why."
 "$tmp/example" >"$tmp/printed" || die "the example of README.md ended with status $?"

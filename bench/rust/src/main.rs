@@ -26,6 +26,7 @@ pub struct Impl {
     pub sort: Option<extern "C" fn(*mut u64, usize)>,
     pub one_submitter: bool,
     pub json: *const c_void,
+    pub topk: *const c_void,
 }
 
 pub const NOTHING: Impl = Impl {
@@ -42,6 +43,7 @@ pub const NOTHING: Impl = Impl {
     sort: None,
     one_submitter: false,
     json: std::ptr::null(),
+    topk: std::ptr::null(),
 };
 
 mod harness {
