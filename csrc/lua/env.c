@@ -321,9 +321,9 @@ static int env_workers(lua_State *L) {
   return 1;
 }
 
-/* pointer(pool) -> its address, for the FFI */
+/* pointer(pool) -> its address, for the FFI; also of one that is closed: calls say so then */
 static int env_pointer(lua_State *L) {
-  lua_pushlightuserdata(L, tp_env_pool(L, 1)->pool);
+  lua_pushlightuserdata(L, check_pool(L, 1)->pool);
   return 1;
 }
 

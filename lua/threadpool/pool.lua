@@ -10,7 +10,7 @@ local type = type
 
 ---@class threadpool.Pool
 ---@field _core userdata
----@field _pool any  the C library's handle, for the FFI
+---@field _pool ffi.cdata*?  of handle()
 local Pool = {}
 Pool.__index = Pool
 Pool.__threadpool = "threadpool.pool"
@@ -192,6 +192,16 @@ function Pool:close(options)
   core.close(self._core, -1)
   sched.pump()
   return true
+end
+
+---The C library's handle, `threadpool_t *`: for functions of `require "threadpool.library"`.
+---@return ffi.cdata*
+function Pool:handle()
+  if not self._pool then
+    require "threadpool.library"
+    self._pool = require("ffi").cast("threadpool_t *", core.pointer(self._core))
+  end
+  return self._pool
 end
 
 function Pool:__tostring()
