@@ -39,7 +39,7 @@ local function declare()
   if pcall(ffi.typeof, told) then return end
   local ok, why = pcall(ffi.cdef, cdef.text .. told .. ";")
   if not ok then
-    error("threadpool: the C declarations of the library cannot be made, as something else of the same name is declared "
+    error("threadpool: the C declarations of the library cannot be made, as something of the same name is declared "
       .. "already by ffi.cdef: " .. tostring(why), 0)
   end
 end
