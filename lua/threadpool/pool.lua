@@ -4,7 +4,9 @@ local core = require "threadpool.core"
 local Error = require "threadpool.error"
 local Task = require "threadpool.task"
 local json = require "threadpool.json"
+local map = require "threadpool.map"
 local sched = require "threadpool.sched"
+local share = require "threadpool.share"
 
 local type = type
 
@@ -145,6 +147,9 @@ function Pool:stream(request, ...)
     return part
   end
 end
+
+Pool.map, Pool.each, Pool.reduce = map.map, map.each, map.reduce
+Pool.region, Pool.for_range = share.region, share.for_range
 
 ---@param worker? integer  counted from 1; nil: all
 ---@return table<string, integer>  the counters of docs/LUA.md

@@ -59,10 +59,17 @@ local function current_root()
 end
 M.current_root = current_root
 
----Worker: the call is over.
+---Worker: the call is over, perhaps in the middle of something; `leaving` of its root are functions that want to know.
 function M.forget(call)
+  local root = roots[call]
   roots[call] = nil
+  if root and root.leaving then
+    for leave in pairs(root.leaving) do leave() end
+  end
 end
+
+---What was packed by reference for the task that is being spawned: threadpool.share.
+M.anchors = {}
 
 -- --- errors of coroutines and callbacks that nobody awaits
 
