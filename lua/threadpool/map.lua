@@ -4,6 +4,7 @@
 local core = require "threadpool.core"
 local Error = require "threadpool.error"
 local chunks = require "threadpool.chunks"
+local ffi = require "ffi"
 
 local new_table = require "table.new"
 local type, xpcall, pairs, tostring = type, xpcall, pairs, tostring
@@ -14,6 +15,38 @@ local M = {}
 
 local AIM = 0.001 -- seconds that a chunk is to take
 local MOST = 8192 -- items of a chunk: more would save nothing, and what is on its way would leave the caches
+
+-- --- numbers
+--
+-- A list of nothing but numbers, or such results, travel as one string: its bytes are those of an array of double. That
+-- takes a tenth of the time that a table takes, as both sides are compiled.
+
+local doubles_t, double_p = ffi.typeof "double[?]", ffi.typeof "const double *"
+local buffer, room = nil, 0
+
+---list[first..first + n - 1]; nil if not all are numbers.
+local function pack_numbers(list, first, n)
+  if n < 8 or type(list[first]) ~= "number" then return nil end
+  if n > room then
+    room = max(n, MOST)
+    buffer = doubles_t(room)
+  end
+  local to = buffer
+  for i = 0, n - 1 do
+    local value = list[first + i]
+    if type(value) ~= "number" then return nil end
+    to[i] = value
+  end
+  local packed = ffi.string(to, n * 8)
+  if room > MOST then buffer, room = nil, 0 end
+  return packed
+end
+
+local function unpack_numbers(packed, to, first, n)
+  local from = ffi.cast(double_p, packed)
+  for i = 0, n - 1 do to[first + i] = from[i] end
+  return to
+end
 
 -- --- the worker's side
 
@@ -72,17 +105,26 @@ local function the_same(key, fn)
   return fn
 end
 
----items: a table, or the first item where they are whole numbers.
+---Items as they are sent: a table, packed numbers, or the first one where they are whole numbers.
+local function open(items, n)
+  if type(items) == "string" then return unpack_numbers(items, new_table(n, 0), 1, n) end
+  if type(items) == "table" then return items end
+  local all = new_table(n, 0)
+  for i = 1, n do all[i] = items + i - 1 end
+  return all
+end
+
+---items: see above.
 ---@return number seconds
----@return table? results
+---@return table|string|nil results
 ---@return table? errors
 function M._map(discard, key, fn, first, n, items)
   fn = the_same(key, fn)
   local began = now()
   local results, errors, checked = not discard and new_table(n, 0) or nil, nil, true
-  local is_range = type(items) == "number"
+  items = open(items, n)
   for i = 1, n do
-    local ok, value = xpcall(fn, failure, is_range and items + i - 1 or not is_range and items[i], first + i - 1)
+    local ok, value = xpcall(fn, failure, items[i], first + i - 1)
     if not ok then
       errors = errors or {}
       errors[i] = value
@@ -93,6 +135,7 @@ function M._map(discard, key, fn, first, n, items)
   end
   local seconds = now() - began
   if not checked then errors = check_results(results, errors) end
+  if results and not errors then results = pack_numbers(results, 1, n) or results end
   if errors then check_errors(errors) end
   return seconds, results, errors
 end
@@ -100,12 +143,9 @@ end
 function M._fold(key, fn, n, items)
   fn = the_same(key, fn)
   local began = now()
-  local is_range = type(items) == "number"
-  local acc = items
-  if not is_range then acc = items[1] end
-  for i = 2, n do
-    if is_range then acc = fn(acc, items + i - 1) else acc = fn(acc, items[i]) end
-  end
+  items = open(items, n)
+  local acc = items[1]
+  for i = 2, n do acc = fn(acc, items[i]) end
   return now() - began, acc
 end
 
@@ -117,6 +157,8 @@ end
 -- --- lists
 
 local function slice_of(list, first, n)
+  local packed = pack_numbers(list, first, n)
+  if packed then return packed end
   local items = new_table(n, 0)
   for i = 1, n do items[i] = list[first + i - 1] end
   return items
@@ -239,21 +281,17 @@ end
 ---Items that have failed and are to be tried again, the next one first.
 local function retries(options)
   local waiting, first, last = {}, 1, 0
-  local most, backoff = options.retry or 0, options.backoff or 0.1
+  local backoff = options.backoff or 0.1
   return {
-    ---Whether the item gets another try.
-    add = function(piece, index, item, tries)
-      if tries >= most then return false end
+    add = function(index, item, tries)
       local due = now() + backoff * 2 ^ tries * (0.75 + math.random() / 2)
       local at = last + 1
       while at > first and waiting[at - 1].due > due do
         waiting[at] = waiting[at - 1]
         at = at - 1
       end
-      waiting[at] = { first = index, n = 1, items = type(piece.items) == "number" and item or { item }, due = due,
-        tries = tries + 1 }
+      waiting[at] = { first = index, n = 1, items = { item }, due = due, tries = tries + 1 }
       last = last + 1
-      return true
     end,
     take = function()
       local piece = waiting[first]
@@ -275,7 +313,7 @@ local function run(what, pool, list, fn, options, discard)
   local job = chunks.new(what, pool, fn, options, 3)
   local size, measure = sizes(job, options, total)
   local again = retries(options)
-  local on_progress = options.on_progress
+  local retry, on_progress = options.retry or 0, options.on_progress
   local key = key_of(fn)
   local values, errors = not discard and new_table(total or 0, 0) or nil, nil
   local sent, done = 0, 0
@@ -296,10 +334,12 @@ local function run(what, pool, list, fn, options, discard)
 
   -- err: of one item. Returns whether that is final.
   local function fail(piece, i, err)
-    local index, items = piece.first + i - 1, piece.items
-    local item
-    if type(items) == "number" then item = items + i - 1 else item = items[i] end
-    if again.add(piece, index, item, piece.tries) then return false end
+    local index = piece.first + i - 1
+    if piece.tries < retry then
+      piece.items = open(piece.items, piece.n)
+      again.add(index, piece.items[i], piece.tries)
+      return false
+    end
     errors = errors or {}
     errors[index] = err
     return true
@@ -326,8 +366,12 @@ local function run(what, pool, list, fn, options, discard)
     return finished
   end
 
-  local function take_values(from, to, n)
-    for i = 1, n do values[to + i - 1] = from[i] end
+  local function take_values(results, first, n)
+    if type(results) == "string" then
+      unpack_numbers(results, values, first, n)
+    else
+      for i = 1, n do values[first + i - 1] = results[i] end
+    end
   end
 
   function job.take(piece, task)
