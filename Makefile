@@ -124,7 +124,7 @@ $(LIB_OBJS): VISIBILITY := -fvisibility=hidden
 $(B)/libthreadpool.so: $(LIB_OBJS) $(B)/members
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -shared -Wl,-soname,libthreadpool.so.$(SOVERSION) -Wl,--no-undefined \
-	  -Wl,-z,relro -o $@ $(LIB_OBJS) $(LIBS)
+	  -Wl,-z,relro -Wl,-z,nodelete -o $@ $(LIB_OBJS) $(LIBS)
 
 # The name a program linked with build/release looks for when it starts.
 $(B)/libthreadpool.so.$(SOVERSION): | $(B)/libthreadpool.so
@@ -145,6 +145,9 @@ $(TESTS): $(B)/test/%: $(B)/obj/test/%.o $(HELPER_OBJS) $(B)/libthreadpool.a $(B
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(TEST_LIBS) $(LIBS)
+
+# It looks for functions of its own by their names.
+$(B)/test/test_plugin: LDFLAGS += -rdynamic
 
 # MODE=fuzz only: libFuzzer brings main.
 $(FUZZERS): $(B)/fuzz/%: $(B)/obj/fuzz/%.o $(B)/libthreadpool.a $(B)/members

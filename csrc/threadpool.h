@@ -77,8 +77,12 @@ THREADPOOL_API threadpool_t *threadpool_create_with(const threadpool_options *op
 /* [any but a worker of the pool] Let what was begun finish (drain_ms), cancel the rest, join all
  * threads and free everything but the handle, of 64 bytes: calls that come late get ERR_SHUTDOWN. Results that
  * were fetched stay valid until they are freed; those that were not are gone. ERR_INVALID_ARGUMENT: NULL, or
- * already shut down; ERR_WRONG_THREAD: called from inside it. */
+ * already shut down; ERR_WRONG_THREAD: called from inside it; ERR_FORKED: it is a parent's. It waits for a handler that
+ * never returns; only the exit of the process does not (docs/PROCESS.md: what becomes of a pool at exit and in the child
+ * of a fork, where every function gives ERR_FORKED). */
 THREADPOOL_API int threadpool_shutdown(threadpool_t *pool);
+/* [any but a worker of the pool] The same with another drain time than the pool's own; -1: not at all. */
+THREADPOOL_API int threadpool_shutdown_within(threadpool_t *pool, int drain_ms);
 
 /* [any] Worker threads of the pool; 0 for NULL and for one that is closed. */
 THREADPOOL_API int threadpool_workers(threadpool_t *pool);
@@ -156,8 +160,11 @@ THREADPOOL_API size_t threadpool_submit_batch(threadpool_t *pool,
  * an entry with ERR_INVALID_ARGUMENT: a loop that polls comes to an end. */
 THREADPOOL_API result_t *threadpool_poll_result(threadpool_t *pool, uint64_t task_id);
 
-/* [any] The same, but wait up to timeout_ms (0: not at all; UINT32_MAX: without limit). A handler that waits gives its seat away first; inside a
- * job, and when no more threads are to be had, the entry says so (ERR_WRONG_THREAD, ERR_QUEUE_FULL). */
+/* [any] The same, but wait up to timeout_ms (0: not at all; UINT32_MAX: without limit). One thread at a time waits for a
+ * request; another one gets an entry with ERR_BUSY. A handler that waits gives its seat away first; inside a job, for
+ * its own request, and when no more threads are to be had, the entry says so (ERR_WRONG_THREAD, ERR_QUEUE_FULL). If it is
+ * to end itself (threadpool_cancelled) the entry is one with ERR_CANCELLED, and the wait can be taken up again; once a
+ * shutdown cancels what is left, a shield does not hold that off. */
 THREADPOOL_API result_t *threadpool_wait_result(threadpool_t *pool, uint64_t task_id,
                                                 uint32_t timeout_ms);
 

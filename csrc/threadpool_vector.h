@@ -1,9 +1,9 @@
 /* threadpool_vector.h - vectors and matrices of floats: dot, cosine, norms, the nearest rows, argmax.
  *
  * Included by threadpool.h. Everything is [any], returns 0 or ERR_INVALID_ARGUMENT, ERR_SHUTDOWN, ERR_MALLOC_FAILED
- * (threadpool_vector_top only), and returns when it is done. `pool` NULL: on the calling thread; small inputs are
- * computed there in any case. The result does not depend on the pool, the number of its workers or how they shared
- * the work, to the last bit.
+ * (threadpool_vector_top only), and returns when it is done. As many threads take part as the pool has workers, the
+ * calling one among them. `pool` NULL: only the calling one; so with small inputs in any case. The result does not
+ * depend on the pool, the number of its workers or how they shared the work, to the last bit.
  *
  * Sums are of floats in 32 places at once, those of long vectors of doubles; what leaves the range of floats on the way
  * is computed again in doubles. The cosine with a vector of zeros is 0. NaN in a vector makes its results NaN.

@@ -16,15 +16,22 @@ struct threadpool {
   tp_calls *requests;
   tp_plugins *plugins; /* NULL: none */
   int drain_ms;
+  unsigned made_in; /* constant: tp_generation */
+  /* Whoever makes it true ends the pool: a shutdown, or the exit of the process. True in the child of a fork. */
   _Atomic bool closing;
-  _Atomic bool over; /* its tasks have ended, and it is about to be freed */
-  _Atomic int calls; /* from outside, that have not returned */
+  bool ended_by_exit; /* [whoever exits] */
+  _Atomic bool over;  /* its tasks have ended, and it is about to be freed */
+  _Atomic int calls;  /* from outside, that have not returned */
 };
+_Static_assert(sizeof(threadpool_t) <= TP_CACHE_LINE, "a handle is never freed");
 
-/* [any] False: it is closed. Until tp_leave it stays. */
+/* [any] False: it is closed (tp_refused says why). Until tp_leave it stays. */
 bool tp_enter(threadpool_t *pool);
 /* [any] The same for what its tasks wait for, so also while it closes. */
 bool tp_enter_late(threadpool_t *pool);
 void tp_leave(threadpool_t *pool);
+
+/* [any] tp_say of why tp_enter has refused: ERR_FORKED or ERR_SHUTDOWN. */
+int tp_refused(const threadpool_t *pool);
 
 #endif

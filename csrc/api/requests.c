@@ -1,5 +1,7 @@
 /* requests.c - the entry points of threadpool.h for requests, handlers and symbols: check, call down. */
-#include "api/pool.h"
+#include <string.h>
+
+#include "api/process.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "pool/completions.h"
@@ -10,10 +12,12 @@ static int entered(threadpool_t *pool) {
   if (!pool)
     return tp_say(ERR_INVALID_ARGUMENT,
                   "the pool is NULL: was it made? threadpool_create says why not");
-  return tp_enter(pool) ? 0 : tp_say(ERR_SHUTDOWN, "%s", tp_error_text(ERR_SHUTDOWN));
+  return tp_enter(pool) ? 0 : tp_refused(pool);
 }
 
-static uint64_t submit(threadpool_t *pool, const threadpool_request *request) {
+/* The text is measured outside of the section, so that a bad pointer is its handler's crash and no more. */
+static uint64_t submit(threadpool_t *pool, threadpool_request *request) {
+  request->length = strlen(request->json);
   if (entered(pool) != 0) return 0;
   uint64_t id = 0;
   tp_call_submit(pool->requests, request, 1, &id);
@@ -51,6 +55,7 @@ static result_t *fetch(threadpool_t *pool, uint64_t id, uint64_t deadline_ns) {
   if (error) return tp_call_error(id, error, tp_said());
   result_t *r = tp_call_fetch(pool->requests, id, deadline_ns);
   tp_leave(pool);
+  tp_process_hold();
   return r;
 }
 
@@ -69,6 +74,7 @@ size_t threadpool_completions(threadpool_t *pool, result_t **out, size_t n) {
   if (!out || entered(pool) != 0) return 0;
   size_t got = tp_completions_take(tp_calls_queue(pool->requests), out, n);
   tp_leave(pool);
+  tp_process_hold();
   return got;
 }
 
@@ -165,23 +171,20 @@ struct threadpool_waker {
 };
 
 threadpool_waker *threadpool_waker_new(task_t *task) {
+  tp_library_probe();
   threadpool_waker *w = tp_get(sizeof *w);
   if (w) *w = (threadpool_waker){task->pool, tp_task_id(task->task)};
   return w;
 }
 
 void threadpool_wake(threadpool_waker *waker) {
-  if (!waker) return;
-  tp_library_begin(); /* nobody would count the call down after a crash */
-  if (tp_enter_late(waker->pool)) {
-    tp_task *t = tp_task_find(waker->pool->tasks, waker->task_id);
-    if (t) {
-      tp_task_wake(t);
-      tp_task_unref(t);
-    }
-    tp_leave(waker->pool);
+  if (!waker || !tp_enter_late(waker->pool)) return;
+  tp_task *t = tp_task_find(waker->pool->tasks, waker->task_id);
+  if (t) {
+    tp_task_wake(t);
+    tp_task_unref(t);
   }
-  tp_library_end();
+  tp_leave(waker->pool);
 }
 
 void threadpool_waker_free(threadpool_waker *waker) {

@@ -1,5 +1,5 @@
 /* threadpool.c - the entry points of threadpool.h: check the arguments, call down, nothing else. */
-#include "api/pool.h"
+#include "api/process.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -8,15 +8,11 @@
 #include "base/alloc.h"
 #include "base/cpus.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "ops/builtin.h"
 #include "pool/config.h"
-#include "pool/crash.h"
+#include "sched/guard.h"
 #include "sched/scope.h"
-#include "sync/lock.h"
-
-/* A handle is never freed, only what it stands for: so a late call, or a second shutdown, is told that the pool
- * is closed. It costs a cache line for each pool there ever was; the list keeps them reachable. */
-static _Atomic(threadpool_t *) handles;
 
 static int out_of_range(const char *name, int64_t value, int64_t least, int64_t most) {
   return tp_say(ERR_INVALID_ARGUMENT, "%s is %lld: expected %lld to %lld", name, (long long)value,
@@ -52,7 +48,7 @@ static void destroy(threadpool_t *pool) {
     tp_plugins_close(pool->plugins);
     tp_free(pool->plugins);
   }
-  tp_crash_uninstall();
+  tp_process_left();
   pool->sched = NULL;
   pool->tasks = NULL;
   pool->reactor = NULL;
@@ -89,19 +85,40 @@ static void *find_drop(const threadpool_t *pool, const void *own, const char *na
   return own ? tp_plugins_beside(pool->plugins, own, drop) : tp_program_find(drop);
 }
 
+static int unusable(const tp_config_handler *h, const char *file, const char *why,
+                    const char *expected) {
+  return tp_say(ERR_INVALID_ARGUMENT, "%s:%d: %u=%s: %s%s", file, h->line, h->opcode, h->name, why,
+                expected);
+}
+
+/* False: there is none of that name. */
+static bool add_builtin(tp_ops *ops, const tp_config_handler *h, const char *file, int *error) {
+  *error = tp_builtin_number(ops, h->name, h->opcode);
+  if (*error) return *error != ERR_INVALID_ARGUMENT;
+  const tp_op *op = tp_ops_by_code(ops, h->opcode);
+  if (op->missing) return true;
+  if (h->kind == TP_CONFIG_POLL && !op->poll)
+    *error = unusable(h, file, "it is built in and not polled: expected the name alone", "");
+  if (h->kind == TP_CONFIG_BLOCKING && !op->blocking)
+    *error = unusable(h, file, "it is built in and does not block: expected the name alone", "");
+  return true;
+}
+
 /* A line of the config file: `3=handler_write_memory`. */
 static int add_configured(threadpool_t *pool, const tp_config_handler *h, const char *file) {
   tp_ops *ops = tp_calls_ops(pool->requests);
+  int error;
   void *own = tp_plugins_find(pool->plugins, h->name);
-  if (!own && tp_builtin_number(ops, h->name, h->opcode) == 0) return 0;
-  /* Last: the C library has a sleep() of its own. */
-  void *found = own ? own : tp_program_find(h->name);
+  if (!own && add_builtin(ops, h, file, &error)) return error;
+  void *found =
+      own ? own : tp_program_find(h->name); /* last: the C library has a sleep() of its own */
   if (!found)
-    return tp_say(
-        ERR_INVALID_ARGUMENT,
-        "%s:%d: %u=%s: no such handler is built in, in a plug-in (handlers=...) or in the program",
-        file, h->line, h->opcode, h->name);
+    return unusable(h, file,
+                    "expected a function of a plug-in (handlers=...) or of the program, or one of ",
+                    tp_builtin_names());
   const char *name = strncmp(h->name, "handler_", 8) == 0 ? h->name + 8 : h->name;
+  if (!name[0] || strlen(name) > TP_OP_NAME_MOST)
+    return unusable(h, file, "expected a name of 1 to 63 characters behind handler_", "");
   threadpool_handler handler = {
       .name = name, .opcode = h->opcode, .blocking = h->kind == TP_CONFIG_BLOCKING};
   /* ISO C has no cast from an object to a function pointer. */
@@ -136,7 +153,12 @@ static threadpool_t *create(const threadpool_options *o, const tp_config *c, con
     *error = tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
     return NULL;
   }
-  tp_crash_install();
+  pool->made_in = tp_load(&tp_generation, relaxed);
+  *error = tp_process_enter();
+  if (*error) {
+    tp_free(pool);
+    return NULL;
+  }
   *error = build(pool, o);
   if (!*error) *error = add_handlers(pool, c, file);
   if (*error) {
@@ -144,9 +166,7 @@ static threadpool_t *create(const threadpool_options *o, const tp_config *c, con
     tp_free(pool);
     return NULL;
   }
-  pool->next = tp_load(&handles, relaxed);                     /* a guess, the CAS checks it */
-  while (!tp_cas_weak(&handles, &pool->next, pool, relaxed)) { /* nobody reads it */
-  }
+  tp_process_add(pool);
   return pool;
 }
 
@@ -167,13 +187,15 @@ threadpool_t *threadpool_create(const char *config_path) {
   return pool;
 }
 
-/* Seq-cst against threadpool_shutdown: either we see that it is shut, or it sees our call and waits for its end. The first
- * look lets the count fall to 0 however often a closed pool is called. */
+/* Seq-cst against threadpool_shutdown: either we see that it is shut, or it sees our call and waits for its end. The
+ * first look lets the count fall to 0 however often a closed pool is called. In a handler it is a section (X3): one that
+ * crashed in between, by a bad pointer or with its stack used up, would be counted for ever. */
 static bool enter_unless(threadpool_t *pool, _Atomic bool *shut) {
   if (tp_unlikely(tp_load(shut, relaxed))) return false;
+  tp_library_begin();
   tp_add(&pool->calls, 1, seq_cst);
   if (tp_likely(!tp_load(shut, seq_cst))) return true;
-  tp_sub(&pool->calls, 1, release);
+  tp_leave(pool);
   return false;
 }
 
@@ -182,11 +204,18 @@ bool tp_enter(threadpool_t *pool) {
 }
 
 bool tp_enter_late(threadpool_t *pool) {
-  return enter_unless(pool, &pool->over);
+  return !tp_forked(pool->made_in) && enter_unless(pool, &pool->over);
 }
 
 void tp_leave(threadpool_t *pool) {
   tp_sub(&pool->calls, 1, release);
+  tp_library_end();
+}
+
+int tp_refused(const threadpool_t *pool) {
+  if (tp_forked(pool->made_in)) return tp_say_forked();
+  tp_process_hold();
+  return tp_say(ERR_SHUTDOWN, "%s", tp_error_text(ERR_SHUTDOWN));
 }
 
 /* Whether this thread is one of the pool's, or has a call into it on its stack: it would wait for itself. */
@@ -197,18 +226,28 @@ static bool is_inside(const threadpool_t *pool) {
   return false;
 }
 
-int threadpool_shutdown(threadpool_t *pool) {
-  if (!pool || !tp_enter(pool)) return ERR_INVALID_ARGUMENT;
+static int closed_already(const threadpool_t *pool) {
+  if (tp_forked(pool->made_in)) return tp_say_forked();
+  return tp_say(ERR_INVALID_ARGUMENT, "the pool was already shut down");
+}
+
+static int shut_down(threadpool_t *pool, int drain_ms) {
+  if (!tp_enter(pool)) return closed_already(pool);
   if (is_inside(pool)) {
     tp_leave(pool);
-    return ERR_WRONG_THREAD;
+    return tp_say(ERR_WRONG_THREAD, "a pool cannot be shut down by one of its own threads");
   }
+  tp_process_closing(
+      pool); /* first: exit() in a signal handler finds out that it is we who end it */
   bool second = tp_swap(&pool->closing, true, seq_cst);
   tp_leave(pool);
-  if (second) return ERR_INVALID_ARGUMENT;
+  if (second) {
+    tp_process_closing(NULL);
+    return closed_already(pool);
+  }
   const struct timespec moment = {0, 200000};
   tp_calls_close(pool->requests);
-  uint64_t deadline_ns = tp_now_ns() + (uint64_t)pool->drain_ms * TP_NS_PER_MS;
+  uint64_t deadline_ns = tp_now_ns() + (uint64_t)drain_ms * TP_NS_PER_MS;
   tp_tasks_drain(pool->tasks, deadline_ns); /* first: who waits for a result is one of the calls */
   while (tp_load(&pool->calls, seq_cst) > 0) {
     nanosleep(&moment, NULL);
@@ -218,12 +257,24 @@ int threadpool_shutdown(threadpool_t *pool) {
   tp_store(&pool->over, true, seq_cst);
   while (tp_load(&pool->calls, seq_cst) > 0) nanosleep(&moment, NULL); /* those that came late */
   destroy(pool);
+  tp_process_closed();
   return 0;
+}
+
+int threadpool_shutdown(threadpool_t *pool) {
+  if (!pool) return tp_say(ERR_INVALID_ARGUMENT, "the pool is NULL");
+  return shut_down(pool, pool->drain_ms);
+}
+
+int threadpool_shutdown_within(threadpool_t *pool, int drain_ms) {
+  if (!pool) return tp_say(ERR_INVALID_ARGUMENT, "the pool is NULL");
+  if (drain_ms < -1) return out_of_range("drain_ms", drain_ms, -1, INT_MAX);
+  return shut_down(pool, drain_ms < 0 ? 0 : drain_ms);
 }
 
 int threadpool_call(threadpool_t *pool, threadpool_fn fn, void *arg) {
   if (!pool || !fn) return ERR_INVALID_ARGUMENT;
-  if (!tp_enter(pool)) return ERR_SHUTDOWN;
+  if (!tp_enter(pool)) return tp_refused(pool);
   if (is_inside(
           pool)) { /* it is kept by this thread, and fn may crash: nobody would count it down */
     tp_leave(pool);
@@ -237,7 +288,7 @@ int threadpool_call(threadpool_t *pool, threadpool_fn fn, void *arg) {
 
 int threadpool_broadcast(threadpool_t *pool, threadpool_fn fn, void *arg) {
   if (!pool || !fn) return ERR_INVALID_ARGUMENT;
-  if (!tp_enter(pool)) return ERR_SHUTDOWN;
+  if (!tp_enter(pool)) return tp_refused(pool);
   int error = tp_broadcast(pool->sched, fn, arg);
   tp_leave(pool);
   return error;
@@ -263,7 +314,7 @@ static void add_counters(threadpool_counters *out, const tp_counters *c) {
 
 int threadpool_stats(threadpool_t *pool, int index, threadpool_counters *out) {
   if (!pool || !out) return ERR_INVALID_ARGUMENT;
-  if (!tp_enter(pool)) return ERR_SHUTDOWN;
+  if (!tp_enter(pool)) return tp_refused(pool);
   tp_sched *s = pool->sched;
   int workers = (int)s->workers, error = index < -1 || index > workers ? ERR_INVALID_ARGUMENT : 0;
   *out = (threadpool_counters){0};

@@ -13,6 +13,7 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/thread.h"
+#include "sched/stop.h"
 #include "sync/lock.h"
 
 enum { EVENTS_AT_ONCE = 64 };
@@ -198,6 +199,8 @@ static void run_calls(tp_reactor_call *c) {
 static void *thread_main(void *arg) {
   tp_reactor *r = arg;
   pthread_setname_np(pthread_self(), "tp-reactor");
+  tp_stoppable stoppable;
+  tp_stop_enter(&stoppable);
   struct epoll_event ready[EVENTS_AT_ONCE];
   for (;;) {
     int timeout = fall_asleep(r);
@@ -217,6 +220,7 @@ static void *thread_main(void *arg) {
   /* Nobody is inside from here on, though the thread's id be reused. Release: as in ensure_running. */
   tp_store(&r->state, STOPPED, release);
   unlock(r);
+  tp_stop_leave(&stoppable);
   return NULL;
 }
 

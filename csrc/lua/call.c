@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "lua/vm.h"
+#include "lua/stop.h"
 
 /* What the coroutine yields, by address: anything else is a yield of the program's. */
 static const char FINISHED, WAITING;
@@ -109,16 +109,13 @@ static void call_function(lua_State *L, tp_vm *vm, int function) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, vm->functions[function]);
 }
 
-/* M5: a coroutine that was left is for the collector. */
-static int forget_dead(lua_State *L) {
-  tp_vm *vm = lua_touserdata(L, 1);
-  for (tp_lua_call *c; (c = tp_vm_dead(vm));) {
-    call_function(L, vm, TP_VM_FORGET);
-    lua_pushlightuserdata(L, c);
-    luaL_unref(L, LUA_REGISTRYINDEX, c->thread);
-    tp_put(c);
-    lua_call(L, 1, 0);
-  }
+/* The coroutine of a call that is over is for the collector. */
+static int forget(lua_State *L) {
+  tp_lua_call *c = lua_touserdata(L, 1);
+  luaL_unref(L, LUA_REGISTRYINDEX, c->thread);
+  call_function(L, c->vm, TP_VM_FORGET);
+  lua_pushlightuserdata(L, c);
+  lua_call(L, 1, 0);
   return 0;
 }
 
@@ -204,7 +201,7 @@ static void end(tp_vm *vm, tp_lua_call *c, bool reusable) {
     c->next = vm->spare;
     vm->spare = c;
   } else {
-    luaL_unref(vm->L, LUA_REGISTRYINDEX, c->thread); /* a free slot of a table: it cannot fail */
+    protected(vm, forget, c);
     tp_put(c);
   }
   vm->current = NULL;
@@ -220,8 +217,10 @@ static void give_result(tp_lua_call *c) {
 }
 
 static void give_error(tp_vm *vm, tp_lua_call *c) {
-  lua_pushlightuserdata(vm->L, c); /* describe raises if the error cannot be sent */
-  lua_settop(vm->L, 0);
+  if (tp_lua_was_stopped(vm)) {
+    threadpool_fail(c->call, ERR_CANCELLED, "stopped: it did not end when it was told to");
+    return;
+  }
   if (protected(vm, describe, c) || protected(vm, describe_text, c))
     give_result(c);
   else if (c->call->result.r.status >= 0)
@@ -230,9 +229,14 @@ static void give_error(tp_vm *vm, tp_lua_call *c) {
 
 static int run(tp_vm *vm, tp_lua_call *c, void **state) {
   vm->current = c;
-  if (vm->dead.first) protected(vm, forget_dead, vm); /* a glance */
+  for (tp_lua_call *left; tp_load(&vm->any_dead, relaxed) && (left = tp_vm_dead(vm));) { /* M5 */
+    protected(vm, forget, left);
+    tp_put(left);
+  }
   if (tp_completions_some(vm->env.queue)) protected(vm, pump, vm);
+  tp_lua_stop_begin(vm, c);
   int status = lua_resume(c->co, 0);
+  tp_lua_stop_end(vm);
   const void *what = status == LUA_YIELD ? lua_touserdata(c->co, -1) : NULL;
   if (status == LUA_YIELD && what != &FINISHED) {
     lua_settop(c->co, 0);
@@ -242,6 +246,7 @@ static int run(tp_vm *vm, tp_lua_call *c, void **state) {
   }
   *state = NULL;
   if (status == LUA_YIELD) {
+    tp_lua_was_stopped(vm); /* too late */
     lua_settop(c->co, 0);
     give_result(c);
   } else {

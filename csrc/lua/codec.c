@@ -2,7 +2,21 @@
 
 #include <stdio.h>
 
-enum { NIL, FALSE_, TRUE_, NUMBER, STRING, POINTER, TABLE, FUNCTION, PLAIN, SAME, NAMED, PACKED, END };
+enum {
+  NIL,
+  FALSE_,
+  TRUE_,
+  NUMBER,
+  STRING,
+  POINTER,
+  TABLE,
+  FUNCTION,
+  PLAIN,
+  SAME,
+  NAMED,
+  PACKED,
+  END
+};
 enum { PACKED_MOST = 8 };                 /* objects packed in packed objects */
 static const uint32_t SITE = 1u << 31;    /* in `origins` */
 static const uint32_t OBJECTS = 1u << 31; /* in a message's count */
@@ -28,6 +42,8 @@ void tp_codec_open(tp_codec *c, lua_State *L) {
   c->numbers = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_newtable(L);
   c->loaded = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
 void tp_codec_free(tp_codec *c) {
@@ -250,13 +266,22 @@ static void write_function(writer *w, int index) {
   lua_State *L = w->L;
   tp_codec *c = w->c;
   bool is_new;
+  const void *function = lua_topointer(L, index);
+  if (function == c->last) { /* the same again, as a rule */
+    write_number(w, PLAIN, c->last_number);
+    return;
+  }
   lua_rawgeti(L, LUA_REGISTRYINDEX, c->numbers);
   lua_pushvalue(L, index);
   lua_rawget(L, -2);
   double known = lua_tonumber(L, -1);
   lua_pop(L, 2);
   if (known < 0) {
-    write_number(w, PLAIN, (uint32_t)-known);
+    c->last = function;
+    c->last_number = (uint32_t)-known;
+    lua_pushvalue(L, index);
+    lua_rawseti(L, LUA_REGISTRYINDEX, c->last_ref);
+    write_number(w, PLAIN, c->last_number);
     return;
   }
   if (known == 0 && write_named(w, index)) return;
@@ -295,6 +320,8 @@ static void write_packed(writer *w, int index, const char *module) {
     c->inner = tp_get(sizeof *c);
     if (!c->inner) no_memory(L);
     *c->inner = (tp_codec){.names = c->names, .numbers = c->numbers, .loaded = c->loaded};
+    lua_pushboolean(L, 0);
+    c->inner->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   }
   int top = lua_gettop(L);
   luaL_checkstack(L, 20, NULL);

@@ -49,7 +49,11 @@ typedef struct tp_codec {
   const char *what; /* what the values are: "argument" */
   /* the rest is the codec's own */
   int names, numbers,
-      loaded;           /* tables of the state, as of luaL_ref: codec.c says what is in them */
+      loaded; /* tables of the state, as of luaL_ref: codec.c says what is in them */
+  const void
+      *last; /* the function that was written last, if it is PLAIN; kept alive at `last_ref` */
+  uint32_t last_number;
+  int last_ref;
   bool learned;         /* `names` holds the modules that were loaded then */
   tp_codec_slot *slots; /* the objects of this message, by address */
   uint32_t slot_count, objects, round;

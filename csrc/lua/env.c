@@ -88,11 +88,26 @@ static int submit(lua_State *L, tp_lua_pool *p, threadpool_request *q) {
   return 1;
 }
 
-/* Pushes source and line of who called the Lua function that called us; returns 2, or 0. */
-static int push_place(lua_State *L) {
+/* Pushes source and line of who called the Lua function that called us; returns 2, or 0. The source of the last one is
+ * kept: to make that text takes as long as the rest. */
+static int push_place(tp_env *env, lua_State *L) {
   lua_Debug ar;
-  if (!lua_getstack(L, 2, &ar) || !lua_getinfo(L, "Sl", &ar) || ar.currentline <= 0) return 0;
-  lua_pushstring(L, ar.short_src);
+  if (!lua_getstack(L, 2, &ar) || !lua_getinfo(L, "lf", &ar)) return 0;
+  const void *caller = lua_topointer(L, -1);
+  if (ar.currentline <= 0) return 0;
+  if (caller == env->caller) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, env->source_ref);
+  } else {
+    env->caller = caller;
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, LUA_REGISTRYINDEX,
+                env->caller_ref); /* it stays, so nobody else is at its address */
+    lua_pushvalue(L, -1);
+    lua_getinfo(L, ">S", &ar);
+    lua_pushstring(L, ar.short_src);
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, LUA_REGISTRYINDEX, env->source_ref);
+  }
   lua_pushnumber(L, ar.currentline);
   return 2;
 }
@@ -115,7 +130,10 @@ static int env_spawn(lua_State *L) {
   q.payload = env->codec.out.data;
   q.size = env->codec.out.size;
   int n = submit(L, p, &q);
-  return n == 1 ? 1 + push_place(L) : n;
+  if (n != 1) return n;
+  int id = lua_gettop(L), places = push_place(env, L);
+  if (places) lua_remove(L, id + 1); /* the caller itself */
+  return 1 + places;
 }
 
 /* submit(pool, json) -> id */
@@ -163,6 +181,9 @@ static int env_credit(lua_State *L) {
  * `_parts`: the partial results, [0] being how many there were. */
 
 enum { BATCH = 128 };
+
+/* Arguments of drain: tasks by index; those of them that are watched; and where those go that have got something. */
+enum { HANDLES = 1, KEPT, OUT };
 
 /* read(env, protos, entry): under pcall. */
 static int env_read(lua_State *L) {
@@ -245,39 +266,40 @@ static void finish(tp_env *env, lua_State *L, int task, result_t *r) {
   }
 }
 
-/* One entry to its task; true: somebody watches that. */
-static bool dispatch(tp_env *env, lua_State *L, int handles, result_t *r) {
+/* One entry to its task, which is left on the stack; true: somebody watches it. */
+static bool dispatch(tp_env *env, lua_State *L, result_t *r) {
   int index = (int)(r->task_id & (TP_SLAB_GENERATION - 1));
-  lua_rawgeti(L, handles, index);
+  lua_rawgeti(L, HANDLES, index);
   int task = lua_gettop(L);
   bool final = r->flags & RESULT_FINAL;
   if (final && !lua_isnil(L, task)) {
     lua_pushnil(L);
-    lua_rawseti(L, handles, index);
+    lua_rawseti(L, HANDLES, index);
   }
   if (lua_isnil(L, task)) return false;
   if (final)
     finish(env, L, task, r);
   else
     add_partial(env, L, task, r);
-  lua_getfield(L, task, "_watch");
-  bool watched = lua_toboolean(L, -1);
+  lua_settop(L, task);
+  lua_rawgeti(L, KEPT, index);
+  bool watched = !lua_isnil(L, -1);
   lua_settop(L, task);
   return watched;
 }
 
-/* drain(handles, out, n) -> how many tasks are in out, which had n: those that are watched. handles: tasks by index. */
+/* drain(handles, kept, out, n) -> how many tasks are in out, which had n: those that are watched. */
 static int env_drain(lua_State *L) {
   tp_env *env = tp_env_of(L);
   result_t *batch[BATCH];
-  int n = (int)lua_tonumber(L, 3);
-  lua_settop(L, 2);
+  int n = (int)lua_tonumber(L, 4);
+  lua_settop(L, OUT);
   luaL_checkstack(L, 40, NULL);
   while (tp_completions_some(env->queue)) {
     size_t got = tp_completions_take(env->queue, batch, BATCH);
     for (size_t i = 0; i < got; i++) {
-      if (dispatch(env, L, 1, batch[i])) lua_rawseti(L, 2, ++n);
-      lua_settop(L, 2);
+      if (dispatch(env, L, batch[i])) lua_rawseti(L, OUT, ++n);
+      lua_settop(L, OUT);
       threadpool_result_free(batch[i]);
     }
     if (got < BATCH) break;
@@ -378,6 +400,10 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
   env->queue = tp_completions_new(notify, arg);
   if (!env->queue) luaL_error(L, "not enough memory");
   tp_codec_open(&env->codec, L);
+  lua_pushboolean(L, 0);
+  env->caller_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  env->source_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     tp_env_add(env, L, functions[i].name, functions[i].f);
   lua_pushlightuserdata(L, env);
@@ -394,7 +420,6 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
 }
 
 void tp_env_free(tp_env *env) {
-  tp_completions_free(env->queue);
   tp_codec_free(&env->codec);
   env->queue = NULL;
 }

@@ -15,7 +15,15 @@ typedef struct tp_lua tp_lua; /* lua/vm.h */
 typedef struct tp_env {
   tp_codec codec;
   threadpool_queue *queue;
+  const void *caller; /* who submitted last; it and its source are kept in the registry */
+  int caller_ref, source_ref;
 } tp_env;
+
+/* The queue of the program's state, which outlives the state while a pool still pushes to it. */
+typedef struct tp_inbox {
+  threadpool_queue *queue;
+  _Atomic unsigned users; /* the state, and each of its pools until that is shut down */
+} tp_inbox;
 
 /* What a Lua state holds of a pool: a userdata. */
 typedef struct tp_lua_pool {
@@ -23,7 +31,8 @@ typedef struct tp_lua_pool {
   threadpool_t *pool;
   tp_lua *lua; /* NULL: it was never made */
   bool closed;
-  bool owner; /* it closes the pool; else it is the one that a worker's state belongs to */
+  bool owner;      /* it closes the pool; else it is the one that a worker's state belongs to */
+  tp_inbox *inbox; /* of an owner, until the pool is shut down */
 } tp_lua_pool;
 
 /* Operations of a pool for Lua functions: what is submitted is a message, function first. */
@@ -32,6 +41,7 @@ enum { TP_LUA_OPCODE = 65534, TP_LUA_BLOCKING_OPCODE = 65535 };
 /* The state's part of env, which is zero before: raises. With the table on top of the stack: puts the functions into it,
  * each with env for an upvalue. */
 void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg);
+/* All but the queue. */
 void tp_env_free(tp_env *env);
 
 /* Pushes a userdata for a pool, closed at first. */

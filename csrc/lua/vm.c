@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "lua/stop.h"
 
 enum { IDLE_MOST = 4 };
 
@@ -18,6 +19,7 @@ static int fill_core(lua_State *L) {
   vm->env.queue->counted = true;
   tp_module_open(&vm->env, L);
   tp_lua_call_open(vm, L);
+  tp_lua_stop_open(vm, L);
   tp_lua_pool *p = tp_env_push_pool(L);
   p->pool = vm->lua->pool;
   p->lua = vm->lua;
@@ -100,10 +102,29 @@ static void leave_mail(tp_vm *vm) {
   sweep_mail(lua);
 }
 
+static void list(tp_vm *vm) {
+  tp_lua *lua = vm->lua;
+  tp_lock_acquire(&lua->lock);
+  vm->next_of_all = lua->all;
+  if (lua->all) lua->all->before_of_all = vm;
+  lua->all = vm;
+  tp_lock_release(&lua->lock);
+}
+
+static void unlist(tp_vm *vm) {
+  tp_lua *lua = vm->lua;
+  tp_lock_acquire(&lua->lock);
+  if (vm->next_of_all) vm->next_of_all->before_of_all = vm->before_of_all;
+  *(vm->before_of_all ? &vm->before_of_all->next_of_all : &lua->all) = vm->next_of_all;
+  tp_lock_release(&lua->lock);
+}
+
 /* Nobody is in it, and no call is left. */
 static void vm_free(tp_vm *vm) {
+  unlist(vm);
   if (vm->L && !vm->broken) lua_close(vm->L);
-  tp_memory_free(&vm->memory); /* M6 */
+  if (vm->broken) tp_lua_stop_unmap(vm); /* E5 */
+  tp_memory_free(&vm->memory);           /* M6 */
   leave_mail(vm);
   tp_env_free(&vm->env);
   free_list(vm->spare);
@@ -126,7 +147,9 @@ static tp_vm *vm_new(tp_lua *lua, bool shared) {
   vm->lua = lua;
   vm->shared = shared;
   vm->busy = true;
+  vm->thread = pthread_self();
   vm->calls = 1;
+  list(vm);
   vm->L = lua_newstate(tp_memory_alloc, &vm->memory);
   if (!vm->L) vm->L = luaL_newstate(); /* a build that has its own allocator: M6 leaks there */
   if (!vm->L) {
@@ -150,7 +173,7 @@ static char *copy_of(const char *text) {
   return copy;
 }
 
-tp_lua *tp_lua_new(threadpool_t *pool, const char *path, const char *cpath, tp_bytes *init) {
+tp_lua *tp_lua_new(threadpool_t *pool, const char *path, const char *cpath, unsigned grace_ms) {
   tp_lua *lua = tp_alloc(sizeof *lua);
   if (!lua) return NULL;
   lua->pool = pool;
@@ -159,8 +182,7 @@ tp_lua *tp_lua_new(threadpool_t *pool, const char *path, const char *cpath, tp_b
   lua->slots = (unsigned)threadpool_workers(pool);
   lua->slot = tp_alloc(lua->slots * sizeof *lua->slot);
   if (lua->path && lua->cpath && lua->slot) {
-    lua->init = *init;
-    *init = (tp_bytes){0};
+    tp_lua_stop_init(lua, grace_ms);
     return lua;
   }
   tp_lua_free(lua);
@@ -181,6 +203,7 @@ void tp_lua_close(tp_lua *lua) {
 
 void tp_lua_free(tp_lua *lua) {
   if (!lua) return;
+  tp_lua_stop_free(lua);
   tp_protos_free(&lua->protos);
   tp_bytes_free(&lua->init);
   tp_put(lua->path);
@@ -195,6 +218,7 @@ static bool try_take(tp_vm *vm) {
   bool had = !vm->busy && !vm->broken;
   if (had) {
     vm->busy = true;
+    vm->thread = pthread_self();
     vm->calls++;
   }
   tp_lock_release(&vm->lock);
@@ -212,8 +236,11 @@ static tp_vm *find(tp_lua *lua, unsigned seat) {
   if (!vm) return NULL;
   lua->idle = vm->next;
   lua->idles--;
-  vm->busy = true; /* nobody else knows it */
+  tp_lock_acquire(&vm->lock);
+  vm->busy = true;
+  vm->thread = pthread_self();
   vm->calls = 1;
+  tp_lock_release(&vm->lock);
   return vm;
 }
 
@@ -298,6 +325,7 @@ bool tp_vm_enter(tp_vm *vm, tp_lua_call *c, bool *broken) {
   c->stage = TP_LUA_RUNNING;
   if (had) {
     vm->busy = true;
+    vm->thread = pthread_self();
   } else if (!vm->broken) {
     c->stage = TP_LUA_WAITING;
     link_call(&vm->waiting, c);
@@ -354,6 +382,7 @@ tp_lua_call *tp_vm_dead(tp_vm *vm) {
   tp_lock_acquire(&vm->lock);
   tp_lua_call *c = vm->dead.first;
   if (c) unlink_call(&vm->dead, c);
+  tp_store(&vm->any_dead, vm->dead.first != NULL, relaxed);
   tp_lock_release(&vm->lock);
   return c;
 }
@@ -390,6 +419,7 @@ void tp_vm_drop(tp_lua_call *c) {
   if (breaks) vm->busy = false;
   c->stage = TP_LUA_DEAD;
   link_call(&vm->dead, c);
+  tp_store(&vm->any_dead, true, relaxed); /* who has the state takes the lock to look */
   vm->calls--;
   bool unused = vm->calls == 0 && !vm->busy && (vm->broken || !vm->shared);
   tp_task *t = unused ? NULL : next_after(vm, coming);

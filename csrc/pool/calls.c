@@ -2,6 +2,7 @@
 #include "pool/calls.h"
 
 #include "base/alloc.h"
+#include "base/process.h"
 #include "pool/completions.h"
 
 static shard *shard_of(tp_calls *cs) {
@@ -65,6 +66,7 @@ tp_calls *tp_calls_new(threadpool_t *pool, tp_tasks *tasks, tp_reactor *reactor,
   cs->tasks = tasks;
   cs->reactor = reactor;
   cs->limits = *options;
+  cs->made_in = tp_load(&tp_generation, relaxed);
   tp_slab_init(&cs->slab, sizeof(task_t), 0);
   cs->blocks = tp_blocks_new();
   cs->ops = tp_ops_new();
@@ -97,7 +99,10 @@ void tp_calls_close(tp_calls *cs) {
     task_t *call = (task_t *)tp_slab_at(&cs->slab, i);
     tp_lock_acquire(&call->lock);
     /* A FREE one may just be filled in (V1). */
-    if (tp_load(&call->stage, relaxed) == TP_CALL_LIVE) tp_call_tell_emitter(call);
+    if (tp_load(&call->stage, relaxed) == TP_CALL_LIVE) {
+      tp_call_tell_emitter(call);
+      tp_call_tell_waiting(call);
+    }
     tp_lock_release(&call->lock);
   }
 }

@@ -96,14 +96,32 @@ int tp_crash_install(void) {
   return 0;
 }
 
+/* Lock held. */
+static void unhook(void) {
+  for (int i = 0; i < SIGNALS; i++) {
+    struct sigaction now;
+    if (!hooked[i] || sigaction(signals[i], NULL, &now) != 0 || !is_ours(&now)) continue; /* X9 */
+    sigaction(signals[i], &before[i], NULL);
+    hooked[i] = false;
+  }
+}
+
 void tp_crash_uninstall(void) {
   tp_lock_acquire(&lock);
-  if (--pools == 0)
-    for (int i = 0; i < SIGNALS; i++) {
-      struct sigaction now;
-      if (!hooked[i] || sigaction(signals[i], NULL, &now) != 0 || !is_ours(&now)) continue; /* X9 */
-      sigaction(signals[i], &before[i], NULL);
-      hooked[i] = false;
-    }
+  if (--pools == 0) unhook();
+  tp_lock_release(&lock);
+}
+
+void tp_crash_fork_before(void) {
+  tp_lock_acquire(&lock);
+}
+
+void tp_crash_fork_after(void) {
+  tp_lock_release(&lock);
+}
+
+void tp_crash_fork_child(void) {
+  if (pools > 0) unhook();
+  pools = 0;
   tp_lock_release(&lock);
 }

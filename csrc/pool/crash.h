@@ -16,6 +16,11 @@
 int tp_crash_install(void);
 void tp_crash_uninstall(void);
 
+/* Around a fork, in the parent and in the child; there is no pool in the child. */
+void tp_crash_fork_before(void);
+void tp_crash_fork_after(void);
+void tp_crash_fork_child(void);
+
 /* [any] "SIGSEGV". */
 const char *tp_crash_name(int signal);
 

@@ -7,6 +7,8 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
+#include "sched/guard.h"
 #include "sync/lock.h"
 
 enum {
@@ -67,6 +69,7 @@ struct symbol_table {
   unsigned cut;                  /* lock held: entries of blocks that were ever used */
   entry *first_free, *last_free; /* lock held: a queue (Y1) */
   _Atomic uint32_t threads;      /* that have got a shard here */
+  unsigned made_in;              /* constant: tp_generation */
 };
 
 /* --- names -------------------------------------------------------------------------------------- */
@@ -191,6 +194,10 @@ static bool still(found f) {
 void *symbol_resolve(symbol_table_t *t, const char *name, uint32_t *out_size) {
   if (!t || !name) {
     missing(t);
+    return NULL;
+  }
+  if (tp_forked(t->made_in)) {
+    tp_say_forked();
     return NULL;
   }
   size_t length = strnlen(name, TP_SYMBOL_NAME_MOST + 1);
@@ -488,6 +495,9 @@ int symbol_register_flags(symbol_table_t *t, const char *name, void *ptr, uint32
   if (!wrong) wrong = check_region(name, ptr, size, flags);
   key k;
   if (wrong || !make_key(&k, name, length)) return wrong;
+  if (tp_forked(t->made_in))
+    return tp_say_forked(); /* before the lock: somebody may have held it */
+  tp_library_probe();
   tp_lock_acquire(&t->lock);
   int code = enter(t, &k, name, ptr, (uint64_t)size << 32 | flags);
   tp_lock_release(&t->lock);
@@ -503,6 +513,8 @@ int symbol_unregister(symbol_table_t *t, const char *name) {
   size_t length = strnlen(name, TP_SYMBOL_NAME_MOST + 1);
   key k;
   if (!make_key(&k, name, length)) return unknown(name, length);
+  if (tp_forked(t->made_in)) return tp_say_forked();
+  tp_library_probe();
   tp_lock_acquire(&t->lock);
   int code = leave(t, &k, name, length);
   tp_lock_release(&t->lock);
@@ -521,6 +533,7 @@ symbol_table_t *tp_symbols_new(void) {
   }
   tp_store(&t->buckets, b, relaxed); /* nobody sees the table yet */
   t->cut = BLOCK;
+  t->made_in = tp_load(&tp_generation, relaxed);
   return t;
 }
 

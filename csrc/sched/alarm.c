@@ -8,6 +8,7 @@
 #include "sched/find.h"
 #include "sched/post.h"
 #include "sched/sched.h"
+#include "sched/stop.h"
 
 /* First after `ns`, 0: not any more; then every TP_ALARM_NS. */
 static bool set_timer(tp_alarm *a, uint64_t ns) {
@@ -66,6 +67,8 @@ static void *alarm_main(void *arg) {
   tp_alarm *a = &s->alarm;
   uint64_t expirations;
   pthread_setname_np(pthread_self(), "tp-alarm");
+  tp_stoppable stoppable;
+  tp_stop_enter(&stoppable);
   while (!tp_load(&a->stop, seq_cst)) {
     if (read(a->timer, &expirations, sizeof expirations) < 0) continue; /* interrupted */
     if (still_deferring(s)) {
@@ -78,6 +81,7 @@ static void *alarm_main(void *arg) {
     tp_fence(); /* pairs with that of whoever posted before it read `armed` */
     if (look(s)) tp_alarm_arm(s);
   }
+  tp_stop_leave(&stoppable);
   return NULL;
 }
 

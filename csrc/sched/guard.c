@@ -226,6 +226,7 @@ bool tp_guard_run(void (*fn)(void *arg), void *arg, tp_crash *crash) {
     tp_critical_pause();
     tp_guard = &f;
     fn(arg);
+    if (tp_unlikely(!tp_my_threads)) tp_threads_came_back(); /* P4 */
     leave(&f);
     return true;
   }

@@ -1,11 +1,13 @@
 #include "sched/threads.h"
 
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "sched/stop.h"
 
 #define IDLE_NS (10 * TP_NS_PER_S) /* an idle thread ends after this */
 
@@ -135,8 +137,11 @@ static void *thread_main(void *arg) {
   tp_my_threads = t;
   mine = me;
   sigaltstack(&me->signals, NULL);
+  tp_stoppable stoppable;
+  tp_stop_enter(&stoppable);
   for (tp_work *work = me->work; work;) {
     work->run(NULL, work);
+    if (tp_unlikely(!tp_my_threads)) tp_threads_came_back();
     work = me->retired ? NULL : wait_for_work(me);
     if (work) continue;
     tp_lock_acquire(&t->lock);
@@ -146,6 +151,7 @@ static void *thread_main(void *arg) {
     tp_lock_release(&t->lock);
     if (work && me->retired) work = pass_on(me, work);
   }
+  tp_stop_leave(&stoppable); /* first: its handler needs the stack */
   const stack_t none = {.ss_flags = SS_DISABLE};
   sigaltstack(&none, NULL);
   tp_add(&t->gone, 1,
@@ -271,4 +277,17 @@ void tp_threads_stop(tp_threads *t) {
       tp_futex_wait(&t->gone, gone);
   }
   join_ended(t);
+}
+
+void tp_threads_fork_child(void) {
+  tp_my_threads = NULL;
+  mine = NULL;
+}
+
+void tp_threads_came_back(void) {
+  static const char text[] =
+      "threadpool: a child that was forked in a handler came back from it; it must end, or exec\n";
+  if (write(STDERR_FILENO, text, sizeof text - 1) < 0) { /* nobody to tell */
+  }
+  _exit(EXIT_FAILURE);
 }

@@ -62,6 +62,12 @@ void tp_threads_retire(void);
  * is none, and nothing has changed; ERR_SHUTDOWN. */
 int tp_threads_replace(tp_threads *t, tp_work *seat);
 
+/* [the thread of a child] It is nobody's thread any more. */
+void tp_threads_fork_child(void);
+/* [a thread of a pool, which has forked] Back from the program's code, in a child that should not have come back: the
+ * parent's pool is not here. Says so, and ends the child. */
+_Noreturn void tp_threads_came_back(void);
+
 /* [any but its threads] Wait until all work is done and all threads have ended. */
 void tp_threads_stop(tp_threads *t);
 

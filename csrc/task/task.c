@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "sched/guard.h"
 #include "sched/post.h"
 
@@ -22,9 +23,12 @@ typedef struct cold {
 struct tp_tasks {
   tp_sched *sched;
   tp_slab slab;
+  unsigned made_in;        /* constant: tp_generation */
   store *seats;            /* one for each worker, and the main seat's */
   _Atomic bool closing;    /* nothing more from outside */
   _Atomic bool cancelling; /* nothing more at all */
+  void (*told)(void *arg); /* constant: tp_tasks_on_told */
+  void *told_arg;
   store inlets[TP_INLETS];
 };
 
@@ -44,12 +48,17 @@ tp_tasks *tp_tasks_new(tp_sched *s) {
   }
   ts->sched = s;
   ts->seats = seats;
+  ts->made_in = tp_load(&tp_generation, relaxed); /* a fork is between two calls of its thread */
   tp_slab_init(&ts->slab, sizeof(tp_task), sizeof(cold));
   return ts;
 }
 
 tp_sched *tp_tasks_sched(const tp_tasks *ts) {
   return ts->sched;
+}
+
+bool tp_tasks_cancelling(const tp_tasks *ts) {
+  return tp_load(&ts->cancelling, relaxed); /* asked again and again */
 }
 
 void tp_tasks_free(tp_tasks *ts) {
@@ -360,8 +369,14 @@ bool tp_task_cancel(tp_task *t) {
   tp_library_begin();
   tp_cancel_outcome outcome = tp_state_cancel(&t->state);
   if (outcome == TP_CANCEL_SUBMIT) submit_somewhere(t);
+  if (outcome == TP_CANCEL_ASKED && t->tasks->told) t->tasks->told(t->tasks->told_arg);
   tp_library_end();
   return outcome != TP_CANCEL_TOO_LATE;
+}
+
+void tp_tasks_on_told(tp_tasks *ts, void (*told)(void *arg), void *arg) {
+  ts->told_arg = arg;
+  ts->told = told;
 }
 
 tp_task *tp_task_ref(tp_task *t) {
@@ -417,9 +432,9 @@ int tp_task_wait(tp_task *t, uint64_t deadline_ns) {
 
 /* --- the end */
 
-/* K8: nothing is left if the sum of completed, read first, equals the sum of spawned, read afterwards. Both
+/* K8: nothing is left (0) if the sum of completed, read first, equals the sum of spawned, read afterwards. Both
  * only grow, and completed never exceeds spawned. */
-static bool drained(tp_tasks *ts) {
+static uint64_t left(tp_tasks *ts) {
   uint64_t completed = 0, spawned = 0;
   for (unsigned i = 0; i <= ts->sched->workers; i++)
     completed += tp_load(&ts->seats[i].completed, acquire);
@@ -427,7 +442,7 @@ static bool drained(tp_tasks *ts) {
   for (unsigned i = 0; i <= ts->sched->workers; i++)
     spawned += tp_load(&ts->seats[i].spawned, acquire);
   for (int i = 0; i < TP_INLETS; i++) spawned += tp_load(&ts->inlets[i].spawned, acquire);
-  return completed == spawned;
+  return spawned - completed;
 }
 
 static void cancel_all(tp_tasks *ts) {
@@ -444,11 +459,22 @@ void tp_tasks_drain(tp_tasks *ts, uint64_t deadline_ns) {
   tp_store(&ts->closing, true, relaxed);
   tp_inlets_quiesce(ts->sched); /* after this no spawn from outside is under way */
   const struct timespec moment = {0, 200000};
-  while (!drained(ts)) {
-    if (tp_now_ns() >= deadline_ns) {
+  while (left(ts)) {
+    if (tp_now_ns() >= deadline_ns || tp_load(&tp_exiting, relaxed)) {
       tp_store(&ts->cancelling, true, relaxed);
       cancel_all(ts); /* again and again: a task may just have been spawning another */
     }
     nanosleep(&moment, NULL);
   }
+}
+
+uint64_t tp_tasks_cancel(tp_tasks *ts) {
+  tp_store(&ts->closing, true, relaxed);
+  tp_store(&ts->cancelling, true, relaxed);
+  cancel_all(ts);
+  return left(ts);
+}
+
+bool tp_tasks_forked(const tp_tasks *ts) {
+  return tp_forked(ts->made_in);
 }

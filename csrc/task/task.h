@@ -66,8 +66,18 @@ tp_tasks *tp_tasks_new(tp_sched *s);
 tp_sched *tp_tasks_sched(const tp_tasks *ts);
 
 /* [any but its threads] Refuse new tasks from outside, wait until all have ended, but only until deadline_ns
- * of the monotonic clock; then cancel what is left, and wait for that. */
+ * of the monotonic clock, or until the process exits; then cancel what is left, and wait for that. */
 void tp_tasks_drain(tp_tasks *ts, uint64_t deadline_ns);
+
+/* [any] While the process exits: refuse all new tasks and cancel what is there, without waiting for anything. Returns
+ * how many have not ended yet; called again and again, as one may just have been spawning another. */
+uint64_t tp_tasks_cancel(tp_tasks *ts);
+
+/* [any] Whether they are those of a parent of this process. */
+bool tp_tasks_forked(const tp_tasks *ts);
+
+/* [any] Whether a drain has got to that: what waits for another task may not count on it any more. */
+bool tp_tasks_cancelling(const tp_tasks *ts);
 
 /* [any, after the scheduler has stopped] */
 void tp_tasks_free(tp_tasks *ts);
@@ -90,6 +100,10 @@ void tp_task_wake(tp_task *t);
 
 /* [any, holding a reference] Ask for its end. True: it was not yet over. */
 bool tp_task_cancel(tp_task *t);
+
+/* [any, before the first task that it is meant for] Have told(arg) called whenever a task is cancelled that is queued or
+ * runs; by who cancels. */
+void tp_tasks_on_told(tp_tasks *ts, void (*told)(void *arg), void *arg);
 
 /* [any, holding a reference] One more reference (a waker, a handle), one less. */
 tp_task *tp_task_ref(tp_task *t);

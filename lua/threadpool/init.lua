@@ -24,7 +24,7 @@ local newest = setmetatable({}, { __mode = "v" })
 
 local names = { workers = true, blocking = true, drain_ms = true, park_timeout_ms = true, idle_yield = true,
   pin = true, max_pending = true, max_request_bytes = true, max_depth = true, window = true,
-  initial_capacity = true, init = true }
+  initial_capacity = true, init = true, grace = true }
 
 ---Make a pool.
 ---@param options? string|{ workers?: integer, blocking?: integer, max_pending?: integer, max_request_bytes?: integer, max_depth?: integer, window?: integer, initial_capacity?: integer, park_timeout_ms?: integer, drain_ms?: integer, idle_yield?: boolean, pin?: boolean, init?: function }  or the path of a config file
@@ -43,10 +43,14 @@ function M.new(options)
     if o.init ~= nil and type(o.init) ~= "function" then
       error("threadpool.new: option 'init': a function expected, got " .. type(o.init), 2)
     end
+    if o.grace ~= nil and (type(o.grace) ~= "number" or not (o.grace >= 0 and o.grace < 1e5)) then
+      error("threadpool.new: option 'grace': seconds expected, 0 or more", 2)
+    end
   elseif options ~= nil then
     error("threadpool.new: a table of options or the path of a config file expected, got " .. type(options), 2)
   end
   o.path, o.cpath = package.path, package.cpath
+  o.grace_ms = math.ceil((o.grace or 1) * 1000)
   local ok, handle, code, message = pcall(core.create, o)
   if not ok then error("threadpool.new: " .. tostring(handle), 2) end
   if not handle then return nil, Error.new(code, message) end

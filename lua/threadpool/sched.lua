@@ -59,9 +59,11 @@ local function current_root()
 end
 M.current_root = current_root
 
----Worker: the call is over, perhaps in the middle of something; `leaving` of its root are functions that want to know.
+---Worker: the call is over, perhaps in the middle of something: what it waited for may still know its root. `leaving`
+---of that are functions that want to know.
 function M.forget(call)
   local root = roots[call]
+  if root then root.call = nil end
   roots[call] = nil
   if root and root.leaving then
     for leave in pairs(root.leaving) do leave() end
@@ -163,14 +165,14 @@ local room_waiters = {}
 
 ---What there is goes to its tasks, and nobody is told yet: while a program submits without end, memory stays level.
 function M.absorb()
-  if not draining then out_count = core.drain(handles, out, out_count) end
+  if not draining then out_count = core.drain(handles, kept, out, out_count) end
 end
 
 ---What there is goes to its tasks, and who watches them is told.
 local function drain()
   if draining then return 0 end -- a callback that pumps: it is at it already
   draining = true
-  local n = core.drain(handles, out, out_count)
+  local n = core.drain(handles, kept, out, out_count)
   out_count = 0
   for i = 1, n do
     local task = out[i]
