@@ -177,6 +177,7 @@ tp_lua *tp_lua_new(threadpool_t *pool, const char *path, const char *cpath, unsi
   tp_lua *lua = tp_alloc(sizeof *lua);
   if (!lua) return NULL;
   lua->pool = pool;
+  lua->protos.owner = pool;
   lua->path = copy_of(path);
   lua->cpath = copy_of(cpath);
   lua->slots = (unsigned)threadpool_workers(pool);
