@@ -94,7 +94,10 @@ static int push_place(tp_env *env, lua_State *L) {
   lua_Debug ar;
   if (!lua_getstack(L, 2, &ar) || !lua_getinfo(L, "lf", &ar)) return 0;
   const void *caller = lua_topointer(L, -1);
-  if (ar.currentline <= 0) return 0;
+  if (ar.currentline <= 0) { /* called from C: pcall(pool.spawn, pool, f) */
+    lua_pop(L, 1);
+    return 0;
+  }
   if (caller == env->caller) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, env->source_ref);
   } else {
