@@ -133,6 +133,12 @@ local function wake(waiter)
 end
 M.wake = wake
 
+---Its index may be another task's already, if it is over.
+local function let_go(task)
+  local index = task.id % INDEX
+  if kept[index] == task then kept[index] = nil end
+end
+
 local function add_watcher(task, waiter)
   local watch = task._watch
   if not watch then
@@ -152,7 +158,7 @@ local function remove_watcher(task, waiter)
   end
   if #watch == 0 then
     task._watch = nil
-    kept[task.id % INDEX] = nil
+    let_go(task)
   end
 end
 M.remove_watcher = remove_watcher
@@ -181,7 +187,7 @@ local function drain()
     if watch then
       if task[1] then
         task._watch = nil
-        kept[task.id % INDEX] = nil
+        let_go(task)
       end
       local copy = #watch > 1 and { unpack(watch) } or watch
       for k = 1, #copy do
@@ -220,6 +226,7 @@ local function run_ready(root)
   local last = root.last
   while root.first <= last do
     local co = root.ready[root.first]
+    if not co then break end -- one of them has pumped, and so run the rest
     root.ready[root.first] = nil
     root.first = root.first + 1
     step(root, co)
@@ -278,7 +285,10 @@ local function wait(done, a, watched, seconds)
   local waiter = who_waits(root)
   local deadline = seconds and core.now() + seconds
   local timer
-  if deadline and (waiter ~= root or in_worker) then timer = M.timer(seconds) end
+  if deadline and (waiter ~= root or in_worker) then
+    if not M.timer then require "threadpool" end -- which sets it; a worker may not have had it yet
+    timer = M.timer(seconds)
+  end
   if waiter then
     for i = 1, #watched do add_watcher(watched[i], waiter) end
     if timer then add_watcher(timer, waiter) end
