@@ -57,7 +57,7 @@ local signals = 0
 ---@param level integer
 ---@return threadpool.Job
 function M.new(what, pool, fn, options, level)
-  if type(fn) ~= "function" then error(what .. ": a function expected, got " .. type(fn), level + 1) end
+  if pool._closed then error(what .. ": the pool is closed", level + 1) end
   local workers = core.workers(pool._core)
   local limit = options.limit
   if limit == nil then limit = math.max(2 * workers, 2) else M.check_count(what, "limit", limit, 1, level + 1) end
@@ -132,7 +132,11 @@ end
 local function start(job, piece)
   while true do
     local ok, task, code, message = pcall(job.spawn, piece)
-    if not ok then job:fail(job:place() .. tostring(task)) end
+    if not ok and job.pool._closed then
+      job:stop(Error.new(core.ERR_SHUTDOWN))
+      return false
+    end
+    if not ok then job:fail(job:place() .. tostring(task):gsub("^[^:]*:%d+: ", "")) end
     if task then
       job.pieces[task] = piece
       job.active = job.active + 1
