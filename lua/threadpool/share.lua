@@ -79,7 +79,8 @@ end
 ---@param data ffi.cdata*
 ---@return threadpool.Shared
 function M.share(data)
-  return share(data, 2)
+  local shared = share(data, 2) -- no tail call: levels count this function
+  return shared
 end
 
 ---@param object threadpool.Shared|threadpool.Region
