@@ -100,7 +100,8 @@ describe("map, each and reduce", function()
     it("calls fn once for each item, whatever the chunks", function()
       local n = 5000
       local seen = ffi.new("uint8_t[?]", n)
-      for _, options in ipairs { {}, { chunk = 1 }, { chunk = 7 }, { chunk = 10000 }, { limit = 1 }, { limit = 100 } } do
+      local all = { {}, { chunk = 1 }, { chunk = 7 }, { chunk = 10000 }, { limit = 1 }, { limit = 100 } }
+      for _, options in ipairs(all) do
         ffi.fill(seen, n)
         local shared = threadpool.share(seen)
         pool:each(n, function(i) shared[i - 1] = shared[i - 1] + 1 end, options)
@@ -240,6 +241,22 @@ describe("map, each and reduce", function()
       assert.equal(20, pool:map(10, times)[10])
       k = 3
       assert.equal(30, pool:map(10, times)[10])
+    end)
+
+    it("keeps the functions of two pools apart, in both directions", function()
+      local other = threadpool.new { workers = 1 }
+      local function double(x) return x * 2 end
+      local function negate(x) return -x end
+      for _ = 1, 3 do
+        assert.same({ 2 }, (pool:map(1, double)))
+        assert.same({ -1 }, (other:map(1, negate)))
+        assert.same({ 2 }, (other:map(1, double)))
+        assert.same({ -1 }, (pool:map(1, negate)))
+        local a = pool:map(1, function() return function() return "a" end end)
+        local b = other:map(1, function() return function() return "b" end end)
+        assert.equal("ab", a[1]() .. b[1]())
+      end
+      other:close()
     end)
 
     it("yields in coroutines, so that others go on", function()
@@ -417,9 +434,9 @@ describe("map, each and reduce", function()
     local function join(a, b) return a .. b end
 
     it("keeps the order, whatever the chunks", function()
-      local list, expected = {}, {}
+      local list = {}
       for i = 1, 500 do list[i] = ("<%d>"):format(i) end
-      expected = table.concat(list)
+      local expected = table.concat(list)
       for _, options in ipairs { {}, { chunk = 1 }, { chunk = 3, limit = 20 }, { chunk = 1000 } } do
         assert.equal("begin" .. expected, pool:reduce(list, join, "begin", options))
         assert.equal(expected, pool:reduce(list, join, nil, options))

@@ -334,8 +334,10 @@ describe("shared memory", function()
       misuse("for_range: n: a whole number expected, got nil", function() pool:for_range(nil, f) end)
       misuse("for_range: n: a whole number expected, got 1.5", function() pool:for_range(1.5, f) end)
       misuse("for_range: last: a whole number expected, got nil", function() pool:for_range({ 1 }, f) end)
-      misuse("for_range: unknown option 'grains': expected grain", function() pool:for_range({ 0, 1, grains = 1 }, f) end)
-      misuse("for_range: grain: a whole number expected, 1 or more", function() pool:for_range({ 0, 1, grain = 0 }, f) end)
+      misuse("for_range: unknown option 'grains': expected grain",
+        function() pool:for_range({ 0, 1, grains = 1 }, f) end)
+      misuse("for_range: grain: a whole number expected, 1 or more",
+        function() pool:for_range({ 0, 1, grain = 0 }, f) end)
       misuse("for_range: a function expected, got nil", function() pool:for_range(1) end)
       local buffer = io.tmpfile()
       misuse("for_range: upvalue 'buffer'", function() pool:for_range(1, function() return buffer end) end)

@@ -1,10 +1,10 @@
 ---Many tasks of one kind, some of them in flight at a time: what map, reduce and loops over ranges have in common.
 ---
----A *job* has functions of its kind: next() gives a piece, or nil; spawn(piece) sends it, by job:send; take(piece, task)
----has what came back. run() keeps `limit` pieces in flight until there are no more.
+---A *job* has functions of its kind: next() gives a piece, or nil; spawn(piece) sends it, by job:send; take(piece,
+---task) has what came back. run() keeps `limit` pieces in flight until there are no more.
 ---
----  K1  A task tells the job through a reference that is weak: a job that nobody has any more (its coroutine was dropped)
----      is collected, and then its guard cancels what is in flight.
+---  K1  A task tells the job through a reference that is weak: a job that nobody has any more (its coroutine was
+---      dropped) is collected, and then its guard cancels what is in flight.
 ---  K2  Whoever waits for the job watches its `signal`, which is to sched like a task that is never over.
 
 local core = require "threadpool.core"
@@ -19,7 +19,7 @@ local M = {}
 
 ---@class threadpool.Job
 ---@field next fun(): table?
----@field spawn fun(piece: table): threadpool.Task?
+---@field spawn fun(piece: table): threadpool.Task?, integer?, string?
 ---@field take fun(piece: table, task: threadpool.Task)
 ---@field limit integer
 ---@field workers integer
@@ -52,11 +52,10 @@ local signals = 0
 
 ---@param what string      for messages: "map"
 ---@param pool threadpool.Pool
----@param fn function
 ---@param options table    limit, timeout, priority
 ---@param level integer
 ---@return threadpool.Job
-function M.new(what, pool, fn, options, level)
+function M.new(what, pool, options, level)
   if pool._closed then error(what .. ": the pool is closed", level + 1) end
   local workers = core.workers(pool._core)
   local limit = options.limit
@@ -71,7 +70,7 @@ function M.new(what, pool, fn, options, level)
   }, Job)
 end
 
----Wait for a task of this job no more; those in flight are cancelled.
+---Those in flight end, and nobody wants what they give.
 local function cancel(pieces)
   for task in pairs(pieces) do
     task:cancel()

@@ -1,5 +1,5 @@
----`pool:map`, `pool:each`, `pool:reduce`: a function for each item of a list, on workers. Items go there in chunks, whose
----size follows the time that items take, so that what a task costs is shared by many.
+---`pool:map`, `pool:each`, `pool:reduce`: a function for each item of a list, on workers. Items go there in chunks,
+---whose size follows the time that items take, so that what a task costs is shared by many.
 
 local core = require "threadpool.core"
 local Error = require "threadpool.error"
@@ -8,7 +8,7 @@ local ffi = require "ffi"
 
 local new_table = require "table.new"
 local type, xpcall, pairs, tostring = type, xpcall, pairs, tostring
-local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
+local floor, max, min = math.floor, math.max, math.min
 local now = core.now
 
 local M = {}
@@ -89,8 +89,8 @@ local function check_errors(errors)
   end
 end
 
--- A function with upvalues is new each time that it comes, and nothing of it compiled. The chunks of one call of map can
--- use the first.
+-- A function with upvalues is new each time that it comes, and nothing of it is compiled then. The chunks of one call
+-- of map share the first.
 local functions, keys, next_key = {}, {}, 0
 local KEEP = 8
 
@@ -269,7 +269,7 @@ local function check(what, fn, options, level)
   if options.chunk ~= nil then chunks.check_count(what, "chunk", options.chunk, 1, level + 1) end
   if options.retry ~= nil then chunks.check_count(what, "retry", options.retry, 0, level + 1) end
   local backoff = options.backoff
-  if backoff ~= nil and (type(backoff) ~= "number" or not (backoff >= 0)) then
+  if backoff ~= nil and (type(backoff) ~= "number" or backoff ~= backoff or backoff < 0) then
     error(what .. ": backoff: seconds expected, 0 or more", level + 1)
   end
   if options.on_progress ~= nil and type(options.on_progress) ~= "function" then
@@ -310,7 +310,7 @@ end
 local function run(what, pool, list, fn, options, discard)
   options = check(what, fn, options, 3)
   local take, total = source_of(what, list, options.n, 3)
-  local job = chunks.new(what, pool, fn, options, 3)
+  local job = chunks.new(what, pool, options, 3)
   local size, measure = sizes(job, options, total)
   local again = retries(options)
   local retry, on_progress = options.retry or 0, options.on_progress
@@ -396,27 +396,33 @@ local function run(what, pool, list, fn, options, discard)
   return values, errors
 end
 
+---@class threadpool.MapOptions
+---@field limit? integer      so many calls of fn at once, also while they await something; default: two for each worker
+---@field retry? integer      so many more tries for an item that fails
+---@field backoff? number     seconds before the second try, default 0.1; twice as long each time, +- a quarter
+---@field on_progress? fun(done: integer, total: integer?)  called on this thread; if it raises, the rest is cancelled
+---@field chunk? integer      items of a task; default: as many as take 1 ms
+---@field timeout? number     seconds, for a task; then a chunk is one item, if not told otherwise
+---@field priority? "high"|"normal"|"low"
+---@field n? integer          how many items there are
+
 ---Call fn(item, index) for each item, on workers; the results come in the order of the items. An item whose function
----fails is nil among the values and has its error at errors[index]; the others go on. Only the first result of fn counts.
+---fails is nil among the values and has its error at errors[index]; the others go on. Only the first result of fn
+---counts.
 ---
 ---  local values, errors = pool:map({ 1, 2, 3 }, function(n) return n * n end)
 ---
----A list is a table (with nil among its items: give `n`), a number for 1 to n, `{ first =, last = }`, an array of the FFI
----with `n` (the index that fn gets is from 1), or an iterator function, which is called until it returns nil.
----
----`limit`: so many calls of fn at once, also while they await something (default: two for each worker). `retry`: so many
----more tries for an item that fails, `backoff` seconds later (default 0.1), twice as long each time, give or take a
----quarter. `on_progress(done, total)` is called on this thread; if it raises, what is in flight is cancelled and the error
----raised here. `chunk`: items of a task; by default as many as take 1 ms. `timeout` is for a task: then a chunk is one item
----by default. `priority` as of spawn.
+---A list is a table (with nil among its items: give `n`), a number for 1 to n, `{ first =, last = }`, an array of the
+---FFI with `n` (the index that fn gets is from 1), or an iterator function, which is called until it returns nil. What
+---is raised in that, or in on_progress, is raised here, and what is in flight is cancelled.
 ---
 ---@param pool threadpool.Pool
 ---@param list table|integer|function|ffi.cdata*
 ---@param fn fun(item: any, index: integer): any
----@param options? { limit?: integer, chunk?: integer, retry?: integer, backoff?: number, on_progress?: fun(done: integer, total: integer?), timeout?: number, priority?: string, n?: integer }
+---@param options? threadpool.MapOptions
 ---@return table? values  nil: the pool could not go on; then the error follows
 ---@return table<integer, threadpool.Error>|threadpool.Error|nil errors  nil: none failed
-function M.map(pool, list, fn, options) -- luacheck: no max line length
+function M.map(pool, list, fn, options)
   local values, errors = run("map", pool, list, fn, options, false) -- no tail call: levels count this function
   return values, errors
 end
@@ -425,7 +431,7 @@ end
 ---@param pool threadpool.Pool
 ---@param list table|integer|function|ffi.cdata*
 ---@param fn fun(item: any, index: integer)
----@param options? table  as of map
+---@param options? threadpool.MapOptions
 ---@return boolean? ok  whether none failed; nil: the pool could not go on; then the error follows
 ---@return table<integer, threadpool.Error>|threadpool.Error|nil errors
 function M.each(pool, list, fn, options)
@@ -434,9 +440,9 @@ function M.each(pool, list, fn, options)
   return errors == nil, errors
 end
 
----Fold a list: fn(fn(fn(init, item1), item2), item3). fn must be associative (as addition is), and what it returns be of
----the kind of the items: chunks are folded on workers, then their results here, in order. Without init the first item
----begins.
+---Fold a list: fn(fn(fn(init, item1), item2), item3). fn must be associative (as addition is), and what it returns be
+---of the kind of the items: chunks are folded on workers, then their results here, in order. Without init the first
+---item begins.
 ---
 ---  local sum = pool:reduce(list, function(a, b) return a + b end, 0)
 ---
@@ -444,14 +450,14 @@ end
 ---@param list table|integer|function|ffi.cdata*  as of map
 ---@param fn fun(acc: any, item: any): any
 ---@param init any
----@param options? { limit?: integer, chunk?: integer, on_progress?: fun(done: integer, total: integer?), timeout?: number, priority?: string, n?: integer }
+---@param options? threadpool.MapOptions  without retry
 ---@return any acc
 ---@return threadpool.Error? err  of the first chunk that failed; the others are cancelled
-function M.reduce(pool, list, fn, init, options) -- luacheck: no max line length
+function M.reduce(pool, list, fn, init, options)
   options = check("reduce", fn, options, 2)
   if options.retry ~= nil then error("reduce: unknown option 'retry'", 2) end
   local take, total = source_of("reduce", list, options.n, 2)
-  local job = chunks.new("reduce", pool, fn, options, 2)
+  local job = chunks.new("reduce", pool, options, 2)
   local size, measure = sizes(job, options, total)
   local on_progress = options.on_progress
   local key = key_of(fn)

@@ -4,7 +4,8 @@
 ---  H1  What is shared travels as an address. Whoever packs it puts it on sched.anchors, and the task that is made of
 ---      that spawn holds it until its final result has come (task.lua), whoever still has the task by then.
 ---  H2  So it can be given to tasks only: a result or a partial result has no task that could hold it.
----  H3  A region's name goes before its memory. If a request uses the region just then, both stay, and it is tried again.
+---  H3  A region's name goes before its memory. If a request uses the region just then, both stay, and it is tried
+---      again.
 
 local core = require "threadpool.core"
 local Error = require "threadpool.error"
@@ -69,9 +70,10 @@ local function share(data, level)
 end
 
 ---Let functions on workers use memory of the FFI instead of a copy: pass what this returns to spawn, map or for_range.
----The function gets a pointer to the first element (`float *` for a `float[?]`), to a structure, or the pointer that it
----is. Arrays and structures stay in memory until the tasks that got them have ended; what a pointer or a reference points
----to is the caller's to keep, as with the FFI everywhere. Who writes what when is the program's business.
+---The function gets a pointer to the first element (`float *` for a `float[?]`), to a structure, or the pointer that
+---it is. Arrays and structures stay in memory until the tasks that got them have ended; what a pointer or a reference
+---points to is the caller's to keep, as with the FFI everywhere: a worker that shares again what it got awaits those
+---it gave it to. Who writes what when is the program's business.
 ---
 ---  local a = ffi.new("double[?]", 1000)
 ---  pool:spawn(function(a) a[0] = 1 end, threadpool.share(a)):await()
@@ -221,6 +223,14 @@ local function bound(value, what)
   return value
 end
 
+---@class threadpool.Range
+---@field [1] integer       first
+---@field [2] integer       last, which is not among them
+---@field grain? integer    the least size of a piece
+---@field limit? integer    so many pieces at once; default: two for each worker
+---@field timeout? number   seconds, for a piece
+---@field priority? "high"|"normal"|"low"
+
 ---Run fn(begin, end, shared...) on workers for pieces that cover [0, n), or [first, last), exactly once. Ranges are
 ---half-open and begin with 0, as the arrays of the FFI do: `for i = begin, end - 1 do`. It returns when all pieces have
 ---ended. If one fails, those that have not begun are cancelled.
@@ -228,12 +238,12 @@ end
 ---  pool:for_range(n, function(begin, end_, a) for i = begin, end_ - 1 do a[i] = a[i] * 2 end end, a)
 ---
 ---@param pool threadpool.Pool
----@param range integer|{ [1]: integer, [2]: integer, grain?: integer, limit?: integer, timeout?: number, priority?: string }  n, or first and last, the least size of a piece, and options as of map
+---@param range integer|threadpool.Range  n, or more
 ---@param fn fun(begin: integer, end_: integer, ...)
 ---@param ... any  arguments of fn; memory of the FFI is shared (`threadpool.share`), the rest copied
 ---@return boolean? ok
 ---@return threadpool.Error? err  of the first piece that failed
-function M.for_range(pool, range, fn, ...) -- luacheck: no max line length
+function M.for_range(pool, range, fn, ...)
   local first, last, options = 0, range, {}
   if type(range) == "table" then
     first, last, options = bound(range[1], "first"), bound(range[2], "last"), range
@@ -249,7 +259,7 @@ function M.for_range(pool, range, fn, ...) -- luacheck: no max line length
     -- Numbers of the FFI travel by themselves.
     if type(args[i]) == "cdata" and pointer_name(name_of(ffi.typeof(args[i]))) then args[i] = share(args[i], 2) end
   end
-  local job = chunks.new("for_range", pool, fn, options, 2)
+  local job = chunks.new("for_range", pool, options, 2)
   local grain = options.grain
   if grain == nil then
     grain = math.max(1, math.floor((last - first) / (64 * job.workers)))
