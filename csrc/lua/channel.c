@@ -11,9 +11,9 @@ typedef struct tp_wait_list {
 } tp_wait_list;
 
 struct tp_channel {
-  TP_ALIGNED tp_lock lock;  /* K1 */
-  unsigned made_in;         /* constant, of the record: K9 */
-  uint64_t serial;          /* of this use, as is limit: written under the lock */
+  TP_ALIGNED tp_lock lock; /* K1 */
+  unsigned made_in;        /* constant, of the record: K9 */
+  uint64_t serial;         /* of this use, as is limit: written under the lock */
   size_t limit, refs, count;
   bool closed;
   tp_message *first, *last; /* the queue */
@@ -37,7 +37,8 @@ static void in_child(void) {
 }
 
 __attribute__((constructor)) static void see_forks(void) {
-  (void)pthread_atfork(NULL, NULL, in_child); /* without memory for that, what follows takes its chance */
+  (void)pthread_atfork(NULL, NULL,
+                       in_child); /* without memory for that, what follows takes its chance */
 }
 
 tp_channel *tp_channel_new(size_t limit) {
