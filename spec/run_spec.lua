@@ -1,4 +1,4 @@
-local help = dofile "spec/help.lua"
+local help = dofile "spec/help/common.lua"
 local threadpool = require "threadpool"
 local raised, line, aside = help.raised, help.line, help.aside
 local run, go, sleep = threadpool.run, threadpool.go, threadpool.sleep

@@ -1,4 +1,4 @@
-local help = dofile "spec/help.lua"
+local help = dofile "spec/help/common.lua"
 local ffi = require "ffi"
 local threadpool = require "threadpool"
 local raised, line = help.raised, help.line
@@ -236,9 +236,9 @@ describe("spawn", function()
       local err = raised(function() pool:spawn({ tiemout = 1 }, f) end)
       assert.matches("spawn_spec.lua:" .. here .. ": spawn: unknown option 'tiemout'", err, 1, true)
       err = raised(function() pool:spawn({ priority = "urgent" }, f) end)
-      assert.matches("spawn_spec.lua:" .. here + 2 .. ": spawn: option 'priority': expected \"high\"", err, 1, true)
+      assert.matches("spawn_spec.lua:" .. here + 2 .. ": option 'priority': expected \"high\"", err, 1, true)
       for _, options in ipairs { { timeout = "1" }, { timeout = 0 }, { timeout = -1 }, { timeout = 0 / 0 } } do
-        assert.matches("spawn: option 'timeout'", raised(function() pool:spawn(options, f) end), 1, true)
+        assert.matches("option 'timeout'", raised(function() pool:spawn(options, f) end), 1, true)
       end
       assert.matches("spawn: option 'blocking': a boolean expected, got number",
         raised(function() pool:spawn({ blocking = 1 }, f) end), 1, true)

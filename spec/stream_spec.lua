@@ -1,4 +1,4 @@
-local help = dofile "spec/help.lua"
+local help = dofile "spec/help/common.lua"
 local threadpool = require "threadpool"
 local emit = threadpool.emit
 local raised, line = help.raised, help.line

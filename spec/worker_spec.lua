@@ -1,4 +1,4 @@
-local help = dofile "spec/help.lua"
+local help = dofile "spec/help/common.lua"
 local ffi = require "ffi"
 local threadpool = require "threadpool"
 local emit, cancelled, sleep = threadpool.emit, threadpool.cancelled, threadpool.sleep

@@ -11,6 +11,7 @@
 #include "base/process.h"
 #include "ops/builtin.h"
 #include "pool/config.h"
+#include "sched/guard.h"
 #include "sched/scope.h"
 
 static int out_of_range(const char *name, int64_t value, int64_t least, int64_t most) {
@@ -84,19 +85,40 @@ static void *find_drop(const threadpool_t *pool, const void *own, const char *na
   return own ? tp_plugins_beside(pool->plugins, own, drop) : tp_program_find(drop);
 }
 
+static int unusable(const tp_config_handler *h, const char *file, const char *why,
+                    const char *expected) {
+  return tp_say(ERR_INVALID_ARGUMENT, "%s:%d: %u=%s: %s%s", file, h->line, h->opcode, h->name, why,
+                expected);
+}
+
+/* False: there is none of that name. */
+static bool add_builtin(tp_ops *ops, const tp_config_handler *h, const char *file, int *error) {
+  *error = tp_builtin_number(ops, h->name, h->opcode);
+  if (*error) return *error != ERR_INVALID_ARGUMENT;
+  const tp_op *op = tp_ops_by_code(ops, h->opcode);
+  if (op->missing) return true;
+  if (h->kind == TP_CONFIG_POLL && !op->poll)
+    *error = unusable(h, file, "it is built in and not polled: expected the name alone", "");
+  if (h->kind == TP_CONFIG_BLOCKING && !op->blocking)
+    *error = unusable(h, file, "it is built in and does not block: expected the name alone", "");
+  return true;
+}
+
 /* A line of the config file: `3=handler_write_memory`. */
 static int add_configured(threadpool_t *pool, const tp_config_handler *h, const char *file) {
   tp_ops *ops = tp_calls_ops(pool->requests);
+  int error;
   void *own = tp_plugins_find(pool->plugins, h->name);
-  if (!own && tp_builtin_number(ops, h->name, h->opcode) == 0) return 0;
-  /* Last: the C library has a sleep() of its own. */
-  void *found = own ? own : tp_program_find(h->name);
+  if (!own && add_builtin(ops, h, file, &error)) return error;
+  void *found =
+      own ? own : tp_program_find(h->name); /* last: the C library has a sleep() of its own */
   if (!found)
-    return tp_say(
-        ERR_INVALID_ARGUMENT,
-        "%s:%d: %u=%s: no such handler is built in, in a plug-in (handlers=...) or in the program",
-        file, h->line, h->opcode, h->name);
+    return unusable(h, file,
+                    "expected a function of a plug-in (handlers=...) or of the program, or one of ",
+                    tp_builtin_names());
   const char *name = strncmp(h->name, "handler_", 8) == 0 ? h->name + 8 : h->name;
+  if (!name[0] || strlen(name) > TP_OP_NAME_MOST)
+    return unusable(h, file, "expected a name of 1 to 63 characters behind handler_", "");
   threadpool_handler handler = {
       .name = name, .opcode = h->opcode, .blocking = h->kind == TP_CONFIG_BLOCKING};
   /* ISO C has no cast from an object to a function pointer. */
@@ -165,13 +187,15 @@ threadpool_t *threadpool_create(const char *config_path) {
   return pool;
 }
 
-/* Seq-cst against threadpool_shutdown: either we see that it is shut, or it sees our call and waits for its end. The first
- * look lets the count fall to 0 however often a closed pool is called. */
+/* Seq-cst against threadpool_shutdown: either we see that it is shut, or it sees our call and waits for its end. The
+ * first look lets the count fall to 0 however often a closed pool is called. In a handler it is a section (X3): one that
+ * crashed in between, by a bad pointer or with its stack used up, would be counted for ever. */
 static bool enter_unless(threadpool_t *pool, _Atomic bool *shut) {
   if (tp_unlikely(tp_load(shut, relaxed))) return false;
+  tp_library_begin();
   tp_add(&pool->calls, 1, seq_cst);
   if (tp_likely(!tp_load(shut, seq_cst))) return true;
-  tp_sub(&pool->calls, 1, release);
+  tp_leave(pool);
   return false;
 }
 
@@ -185,6 +209,7 @@ bool tp_enter_late(threadpool_t *pool) {
 
 void tp_leave(threadpool_t *pool) {
   tp_sub(&pool->calls, 1, release);
+  tp_library_end();
 }
 
 int tp_refused(const threadpool_t *pool) {

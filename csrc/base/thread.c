@@ -11,11 +11,15 @@ _Atomic int tp_stop_signal;
 /* Where the threads that this one starts may run; NULL: it is not pinned, they inherit. */
 static _Thread_local const cpu_set_t *unpinned __attribute__((tls_model("initial-exec")));
 
+/* Below the stack: a frame up to this size that overflows meets it, and not what lies behind. No memory, only addresses. */
+enum { GUARD = 64 << 10 };
+
 int tp_thread_start(pthread_t *thread, void *(*fn)(void *), void *arg) {
   pthread_attr_t attr;
   if (tp_fail_now() || tp_load(&tp_exiting, relaxed) || /* a late one parks itself (P7) */
       pthread_attr_init(&attr) != 0)
     return ERR_MALLOC_FAILED;
+  pthread_attr_setguardsize(&attr, GUARD); /* a wish */
   if (unpinned) pthread_attr_setaffinity_np(&attr, sizeof *unpinned, unpinned);
   sigset_t blocked, before;
   sigfillset(&blocked);

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "lua/channel_lua.h"
+
 enum {
   NIL,
   FALSE_,
@@ -15,6 +17,7 @@ enum {
   SAME,
   NAMED,
   PACKED,
+  CHANNEL,
   END
 };
 enum { PACKED_MOST = 8 };                 /* objects packed in packed objects */
@@ -26,7 +29,8 @@ static const uint32_t OBJECTS = 1u << 31; /* in a message's count */
  *            is none (weak keys)
  *   numbers  functions that were sent: the number of their bytecode (weak keys)
  *   loaded   numbers: the function, if it has no upvalues, so that one serves all
- *   others   what `numbers` and `loaded` are for each pool, by twice its serial (weak values): a state may know several */
+ * Numbers are those of a pool, so there are two such tables for each:
+ *   owners   what the pool is known by: a table with both (weak values) */
 static void push_weak(lua_State *L, const char *mode) {
   lua_newtable(L);
   lua_createtable(L, 0, 1);
@@ -35,52 +39,60 @@ static void push_weak(lua_State *L, const char *mode) {
   lua_setmetatable(L, -2);
 }
 
-void tp_codec_open(tp_codec *c, lua_State *L) {
-  luaL_checkstack(L, 4, NULL);
-  push_weak(L, "k");
-  c->names = luaL_ref(L, LUA_REGISTRYINDEX);
-  push_weak(L, "k");
-  c->numbers = luaL_ref(L, LUA_REGISTRYINDEX);
-  lua_newtable(L);
-  c->loaded = luaL_ref(L, LUA_REGISTRYINDEX);
-  push_weak(L, "v");
-  c->others = luaL_ref(L, LUA_REGISTRYINDEX);
-}
-
-/* `numbers` and `loaded` are to be about these. */
-static void know(tp_codec *c, lua_State *L, const tp_protos *protos) {
-  if (!protos || protos->serial == c->serial) return;
-  luaL_checkstack(L, 8, NULL);
-  lua_rawgeti(L, LUA_REGISTRYINDEX, c->others);
-  for (int i = 0; i < 2; i++) {
-    int at = (int)(protos->serial * 2) + i, now = (int)(c->serial * 2) + i;
-    int ref = i == 0 ? c->numbers : c->loaded;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ref);
-    lua_rawseti(L, -2, now);
-    lua_rawgeti(L, -1, at);
-    if (lua_isnil(L, -1)) {
-      lua_pop(L, 1);
-      if (i == 0)
-        push_weak(L, "k");
-      else
-        lua_newtable(L);
-    }
-    lua_rawseti(L, LUA_REGISTRYINDEX, ref);
-  }
-  lua_pop(L, 1);
-  c->serial = protos->serial;
-}
-
 void tp_codec_free(tp_codec *c) {
   if (c->inner) {
     tp_codec_free(c->inner);
     tp_put(c->inner);
   }
   tp_bytes_free(&c->out);
+  tp_bytes_free(&c->mentions);
   tp_put(c->slots);
   tp_put(c->origins);
   tp_put(c->sites);
   *c = (tp_codec){0};
+}
+
+/* From now on `numbers` and `loaded` are those of this pool. What was known about the one before is kept until the
+ * collector comes: a program that uses two by turns sends no function twice. */
+static void change_owner(tp_codec *c, lua_State *L, const void *owner) {
+  luaL_checkstack(L, 6, NULL);
+  int top = lua_gettop(L);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, c->owners);
+  lua_pushlightuserdata(L, (void *)owner);
+  lua_rawget(L, top + 1);
+  if (lua_isnil(L, -1)) {
+    lua_createtable(L, 2, 0);
+    push_weak(L, "k");
+    lua_rawseti(L, -2, 1);
+    lua_newtable(L);
+    lua_rawseti(L, -2, 2);
+    lua_pushlightuserdata(L, (void *)owner);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, top + 1);
+  }
+  int both = lua_gettop(L);
+  lua_rawgeti(L, both, 1);
+  lua_rawseti(L, LUA_REGISTRYINDEX, c->numbers);
+  lua_rawgeti(L, both, 2);
+  lua_rawseti(L, LUA_REGISTRYINDEX, c->loaded);
+  lua_settop(L, top);
+  c->last = NULL;
+  c->owner = owner;
+}
+
+void tp_codec_open(tp_codec *c, lua_State *L) {
+  luaL_checkstack(L, 4, NULL);
+  push_weak(L, "k");
+  c->names = luaL_ref(L, LUA_REGISTRYINDEX);
+  push_weak(L, "v");
+  c->owners = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->numbers = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->loaded = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  change_owner(c, L, NULL);
 }
 
 static int no_memory(lua_State *L) {
@@ -121,7 +133,7 @@ static const char *push_place(writer *w) {
 }
 
 /* Raises what is on top of the stack, at the line that called the Lua function that called ours. */
-static int raise(lua_State *L) {
+static int raise_there(lua_State *L) {
   luaL_where(L, 2);
   lua_insert(L, -2);
   lua_concat(L, 2);
@@ -132,7 +144,7 @@ static int refuse(writer *w, const char *thing, const char *remedy) {
   const char *place = push_place(w);
   lua_pushfstring(w->L, "%s: %s cannot be sent to another thread%s%s", place, thing,
                   *remedy ? ": " : "", remedy);
-  return raise(w->L);
+  return raise_there(w->L);
 }
 
 /* --- objects by address */
@@ -286,7 +298,7 @@ static uint32_t write_bytecode(writer *w, int index) {
   if (error) refuse(w, "a function without bytecode", "");
   if (out->failed) no_memory(L);
   uint32_t size = (uint32_t)(out->size - at - 8);
-  uint32_t number = tp_proto_number(w->protos, out->data + at + 8, size);
+  uint32_t number = w->protos ? tp_proto_number(w->protos, out->data + at + 8, size) : 0;
   memcpy(out->data + at, &number, sizeof number);
   memcpy(out->data + at + 4, &size, sizeof size);
   if (number) out->size = at + 4;
@@ -305,13 +317,22 @@ static void write_function(writer *w, int index) {
   lua_State *L = w->L;
   tp_codec *c = w->c;
   bool is_new;
+  const void *function = lua_topointer(L, index);
+  if (function == c->last) { /* the same again, as a rule */
+    write_number(w, PLAIN, c->last_number);
+    return;
+  }
   lua_rawgeti(L, LUA_REGISTRYINDEX, c->numbers);
   lua_pushvalue(L, index);
   lua_rawget(L, -2);
   double known = lua_tonumber(L, -1);
   lua_pop(L, 2);
   if (known < 0) {
-    write_number(w, PLAIN, (uint32_t)-known);
+    c->last = function;
+    c->last_number = (uint32_t)-known;
+    lua_pushvalue(L, index);
+    lua_rawseti(L, LUA_REGISTRYINDEX, c->last_ref);
+    write_number(w, PLAIN, c->last_number);
     return;
   }
   if (known == 0 && write_named(w, index)) return;
@@ -349,8 +370,10 @@ static void write_packed(writer *w, int index, const char *module) {
   if (!c->inner) {
     c->inner = tp_get(sizeof *c);
     if (!c->inner) no_memory(L);
-    *c->inner = (tp_codec){.names = c->names, .numbers = c->numbers, .loaded = c->loaded,
-                           .others = c->others};
+    *c->inner = (tp_codec){
+        .names = c->names, .numbers = c->numbers, .loaded = c->loaded, .owners = c->owners};
+    lua_pushboolean(L, 0);
+    c->inner->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   }
   int top = lua_gettop(L);
   luaL_checkstack(L, 20, NULL);
@@ -362,16 +385,24 @@ static void write_packed(writer *w, int index, const char *module) {
   if (lua_pcall(L, 1, -1, 0) != LUA_OK) {
     const char *place = push_place(w), *why = lua_tostring(L, -2);
     lua_pushfstring(L, "%s: %s", place, why ? why : "it cannot be sent to another thread");
-    raise(L);
+    raise_there(L);
   }
   tp_bytes_clear(&c->inner->out);
   c->inner->what = "a packed value";
-  c->inner->serial = c->serial;
   tp_codec_write(c->inner, L, w->protos, top + 2, lua_gettop(L));
   lua_settop(L, top);
   tp_bytes_char(&c->out, PACKED);
   put_text(&c->out, module, strlen(module));
   put_text(&c->out, c->inner->out.data, c->inner->out.size);
+  tp_bytes_put(&c->mentions, c->inner->mentions.data, c->inner->mentions.size);
+}
+
+static void write_channel(writer *w, const tp_channel *channel) {
+  tp_mention m = tp_channel_mention(channel);
+  tp_bytes_char(&w->c->out, CHANNEL);
+  tp_bytes_put(&w->c->out, &m, sizeof m);
+  tp_bytes_put(&w->c->mentions, &m, sizeof m);
+  if (w->c->mentions.failed) no_memory(w->L);
 }
 
 static void write_table(writer *w, int index, bool upvalue) {
@@ -426,8 +457,13 @@ static void write_value(writer *w, int index, bool upvalue) {
   case LUA_TFUNCTION: write_function(w, index); break;
   case LUA_TCDATA: write_packed(w, index, "threadpool.cdata"); break;
   case LUA_TTHREAD: refuse(w, "a coroutine", ""); break;
-  default:
-    if (!write_named(w, index)) refuse(w, "a userdata", "open or make it on the other side");
+  default: {
+    const tp_channel *channel = tp_channel_at(L, index);
+    if (channel)
+      write_channel(w, channel);
+    else if (!write_named(w, index))
+      refuse(w, "a userdata", "open or make it on the other side");
+  }
   }
 }
 
@@ -498,11 +534,13 @@ static void begin(tp_codec *c) {
     c->round = 1;
   }
   c->objects = c->site_count = 0;
+  if (c->mentions.size) tp_bytes_clear(&c->mentions);
 }
 
 void tp_codec_write(tp_codec *c, lua_State *L, tp_protos *protos, int first, int last) {
   luaL_checkstack(L, 20, NULL);
-  know(c, L, protos);
+  const void *owner = protos ? protos->owner : NULL;
+  if (c->owner != owner) change_owner(c, L, owner);
   begin(c);
   size_t at = c->out.size;
   uint32_t count = (uint32_t)(last - first + 1);
@@ -649,6 +687,14 @@ static void read_packed(reader *r) {
   lua_settop(L, top + 1);
 }
 
+static void read_channel(reader *r) {
+  tp_mention m;
+  need(r, sizeof m);
+  memcpy(&m, r->at, sizeof m);
+  r->at += sizeof m;
+  tp_channel_push(r->L, m);
+}
+
 /* Pushes one value; false: END was there instead. */
 static bool read_value(reader *r) {
   lua_State *L = r->L;
@@ -693,6 +739,7 @@ static bool read_value(reader *r) {
   case SAME: lua_rawgeti(L, r->objects, (int)get_u32(r)); break;
   case NAMED: read_named(r); break;
   case PACKED: read_packed(r); break;
+  case CHANNEL: read_channel(r); break;
   case END: return false;
   default: luaL_error(L, "a message between threads is not well-formed");
   }
@@ -728,11 +775,11 @@ bool tp_codec_simple(const char *data, size_t size) {
 
 int tp_codec_read(tp_codec *c, lua_State *L, tp_protos *protos, const char *data, size_t size) {
   reader r = {c, L, protos, data, data + size, 0, 0};
+  if (protos && c->owner != protos->owner) change_owner(c, L, protos->owner);
   uint32_t count = get_u32(&r);
   bool objects = count & OBJECTS;
   count &= ~OBJECTS;
   luaL_checkstack(L, (int)count + 20, "too many values");
-  know(c, L, protos);
   if (objects) {
     lua_newtable(L);
     r.objects = lua_gettop(L);

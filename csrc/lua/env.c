@@ -3,6 +3,7 @@
 #include <limits.h>
 
 #include "base/error.h"
+#include "lua/channel_lua.h"
 #include "lua/vm.h"
 
 static const char POOL[] = "threadpool.core.pool";
@@ -71,7 +72,7 @@ static int priority_of(lua_State *L, int options) {
   for (int i = 0; name && i < 3; i++)
     if (strcmp(name, PRIORITIES[i]) == 0) priority = i;
   if (priority < 0 || (!name && !lua_isnil(L, -1)))
-    misuse(L, "spawn: option 'priority': expected \"high\", \"normal\" or \"low\"");
+    misuse(L, "option 'priority': expected \"high\", \"normal\" or \"low\"");
   lua_pop(L, 1);
   return priority;
 }
@@ -81,7 +82,7 @@ static uint32_t timeout_of(lua_State *L, int options) {
   double seconds = lua_isnil(L, -1) ? 0 : lua_tonumber(L, -1);
   bool given = !lua_isnil(L, -1);
   if (given && !(seconds > 0 && seconds <= 4e6))
-    misuse(L, "spawn: option 'timeout': expected seconds, more than 0 and at most 4000000");
+    misuse(L, "option 'timeout': expected seconds, more than 0 and at most 4000000");
   lua_pop(L, 1);
   return given ? (uint32_t)(seconds * 1000 + 0.999) : 0;
 }
@@ -104,11 +105,29 @@ static int submit(lua_State *L, tp_lua_pool *p, threadpool_request *q) {
   return 1;
 }
 
-/* Pushes source and line of who called the Lua function that called us; returns 2, or 0. */
-static int push_place(lua_State *L) {
+/* Pushes source and line of who called the Lua function that called us; returns 2, or 0. The source of the last one is
+ * kept: to make that text takes as long as the rest. */
+static int push_place(tp_env *env, lua_State *L) {
   lua_Debug ar;
-  if (!lua_getstack(L, 2, &ar) || !lua_getinfo(L, "Sl", &ar) || ar.currentline <= 0) return 0;
-  lua_pushstring(L, ar.short_src);
+  if (!lua_getstack(L, 2, &ar) || !lua_getinfo(L, "lf", &ar)) return 0;
+  const void *caller = lua_topointer(L, -1);
+  if (ar.currentline <= 0) { /* called from C: pcall(pool.spawn, pool, f) */
+    lua_pop(L, 1);
+    return 0;
+  }
+  if (caller == env->caller) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, env->source_ref);
+  } else {
+    env->caller = caller;
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, LUA_REGISTRYINDEX,
+                env->caller_ref); /* it stays, so nobody else is at its address */
+    lua_pushvalue(L, -1);
+    lua_getinfo(L, ">S", &ar);
+    lua_pushstring(L, ar.short_src);
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, LUA_REGISTRYINDEX, env->source_ref);
+  }
   lua_pushnumber(L, ar.currentline);
   return 2;
 }
@@ -132,7 +151,11 @@ static int env_spawn(lua_State *L) {
   q.payload = env->codec.out.data;
   q.size = env->codec.out.size;
   int n = submit(L, p, &q);
-  return n == 1 ? 1 + push_place(L) : n;
+  if (n != 1) return n;
+  if (env->codec.mentions.size) tp_lua_mention(p->lua, (uint64_t)lua_tonumber(L, -1), &env->codec);
+  int id = lua_gettop(L), places = push_place(env, L);
+  if (places) lua_remove(L, id + 1); /* the caller itself */
+  return 1 + places;
 }
 
 /* submit(pool, json) -> id */
@@ -181,6 +204,9 @@ static int env_credit(lua_State *L) {
  * `_parts`: the partial results, [0] being how many there were. */
 
 enum { BATCH = 128 };
+
+/* Arguments of drain: tasks by index; the set of those that are watched; and where those go that have got something. */
+enum { HANDLES = 1, KEPT, OUT };
 
 /* read(env, protos, entry): under pcall. */
 static int env_read(lua_State *L) {
@@ -265,51 +291,63 @@ static void finish(tp_env *env, lua_State *L, int task, result_t *r) {
   }
 }
 
-static int add_out(lua_State *L, int out, int n, double value) {
+static bool is_watched(lua_State *L, int task) {
+  lua_pushvalue(L, task);
+  lua_rawget(L, KEPT);
+  bool watched = !lua_isnil(L, -1);
+  lua_settop(L, task);
+  return watched;
+}
+
+static int add_out(lua_State *L, int n, double value) {
   lua_pushnumber(L, value);
-  lua_rawseti(L, out, n + 1);
+  lua_rawseti(L, OUT, n + 1);
   return n + 1;
 }
 
-/* One entry to its task, which goes to `out` as its n-th if somebody watches it or this is its first partial result. A
+/* One entry to its task, which goes to OUT as its n-th if somebody watches it or this is its first partial result. A
  * partial result whose task nobody has: its id and its pool's base go there. Returns n. */
-static int dispatch(tp_env *env, lua_State *L, int handles, int out, int n, result_t *r) {
+static int dispatch(tp_env *env, lua_State *L, int n, result_t *r) {
   /* Pools count their records each for itself. */
   double base = (double)((tp_entry *)r)->mark * (double)TP_SLAB_GENERATION;
   double index = (double)(r->task_id & (TP_SLAB_GENERATION - 1)) + base;
   lua_pushnumber(L, index);
-  lua_rawget(L, handles);
+  lua_rawget(L, HANDLES);
   int task = lua_gettop(L);
-  bool final = r->flags & RESULT_FINAL, told = false;
-  if (lua_isnil(L, task))
-    return final ? n : add_out(L, out, add_out(L, out, n, (double)r->task_id), base);
-  if (final) {
+  bool known = !lua_isnil(L, task), told;
+  if (r->flags & TP_RESULT_NOTICE) {
+    told = known && tp_channel_notice(L, task, r->task_id) && is_watched(L, task);
+  } else if (!known) {
+    if (r->flags & RESULT_FINAL) return n;
+    return add_out(L, add_out(L, n, (double)r->task_id), base);
+  } else if (r->flags & RESULT_FINAL) {
     lua_pushnumber(L, index);
     lua_pushnil(L);
-    lua_rawset(L, handles);
+    lua_rawset(L, HANDLES);
     finish(env, L, task, r);
+    told = is_watched(L, task);
   } else {
     told = add_partial(env, L, task, r);
+    lua_settop(L, task);
+    told = told || is_watched(L, task);
   }
-  lua_getfield(L, task, "_watch");
-  told = told || lua_toboolean(L, -1);
   lua_settop(L, task);
-  if (told) lua_rawseti(L, out, ++n);
+  if (told) lua_rawseti(L, OUT, ++n);
   return n;
 }
 
-/* drain(handles, out, n) -> how many are in out, which had n: see dispatch. handles: tasks by index. */
+/* drain(handles, kept, out, n) -> how many are in out, which had n: see dispatch. */
 static int env_drain(lua_State *L) {
   tp_env *env = tp_env_of(L);
   result_t *batch[BATCH];
-  int n = (int)lua_tonumber(L, 3);
-  lua_settop(L, 2);
+  int n = (int)lua_tonumber(L, 4);
+  lua_settop(L, OUT);
   luaL_checkstack(L, 40, NULL);
   while (tp_completions_some(env->queue)) {
     size_t got = tp_completions_take(env->queue, batch, BATCH);
     for (size_t i = 0; i < got; i++) {
-      n = dispatch(env, L, 1, 2, n, batch[i]);
-      lua_settop(L, 2);
+      n = dispatch(env, L, n, batch[i]);
+      lua_settop(L, OUT);
       threadpool_result_free(batch[i]);
     }
     if (got < BATCH) break;
@@ -359,9 +397,9 @@ static int env_workers(lua_State *L) {
   return 1;
 }
 
-/* pointer(pool) -> its address, for the FFI */
+/* pointer(pool) -> its address, for the FFI; also of one that is closed: calls say so then */
 static int env_pointer(lua_State *L) {
-  lua_pushlightuserdata(L, tp_env_pool(L, 1)->pool);
+  lua_pushlightuserdata(L, check_pool(L, 1)->pool);
   return 1;
 }
 
@@ -417,6 +455,11 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
   env->queue = tp_completions_new(notify, arg);
   if (!env->queue) luaL_error(L, "not enough memory");
   tp_codec_open(&env->codec, L);
+  tp_codec_open(&env->channel_codec, L);
+  lua_pushboolean(L, 0);
+  env->caller_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  env->source_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     tp_env_add(env, L, functions[i].name, functions[i].f);
   lua_pushlightuserdata(L, env);
@@ -433,7 +476,7 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
 }
 
 void tp_env_free(tp_env *env) {
-  tp_completions_free(env->queue);
   tp_codec_free(&env->codec);
+  tp_codec_free(&env->channel_codec);
   env->queue = NULL;
 }

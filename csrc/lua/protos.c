@@ -4,11 +4,6 @@
 
 #include "base/alloc.h"
 
-void tp_protos_init(tp_protos *ps) {
-  static _Atomic uint32_t serials;
-  ps->serial = tp_add(&serials, 1, relaxed) + 1; /* only a number: nothing is read through it */
-}
-
 /* FNV-1a: it is computed once a function. */
 static uint32_t hash_of(const char *p, size_t size) {
   uint32_t h = 2166136261u;

@@ -18,15 +18,13 @@ typedef struct tp_proto {
 } tp_proto;
 
 typedef struct tp_protos {
-  uint32_t serial; /* constant: no other in this process has it, now or later; numbers mean nothing elsewhere */
-  tp_lock lock;    /* of all that is written */
+  const void
+      *owner; /* constant: what no other one of the process has, also not later (a pool's handle) */
+  tp_lock lock; /* of all that is written */
   uint32_t count;
   _Atomic(tp_proto *) at[TP_PROTOS_MOST]; /* by number - 1 */
   uint16_t found[TP_PROTOS_MOST * 2];     /* by hash: a number, 0 is free */
 } tp_protos;
-
-/* [who makes it; the rest of it is zero] */
-void tp_protos_init(tp_protos *ps);
 
 /* [any] Its number; 0: there is no room, or no memory. */
 uint32_t tp_proto_number(tp_protos *ps, const char *bytecode, size_t size);

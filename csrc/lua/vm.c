@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "lua/channel_lua.h"
+#include "lua/stop.h"
 
 enum { IDLE_MOST = 4 };
 
@@ -18,6 +20,7 @@ static int fill_core(lua_State *L) {
   vm->env.queue->counted = true;
   tp_module_open(&vm->env, L);
   tp_lua_call_open(vm, L);
+  tp_lua_stop_open(vm, L);
   tp_lua_pool *p = tp_env_push_pool(L);
   p->pool = vm->lua->pool;
   p->lua = vm->lua;
@@ -101,10 +104,30 @@ static void leave_mail(tp_vm *vm) {
   sweep_mail(lua);
 }
 
+static void list(tp_vm *vm) {
+  tp_lua *lua = vm->lua;
+  tp_lock_acquire(&lua->lock);
+  vm->next_of_all = lua->all;
+  if (lua->all) lua->all->before_of_all = vm;
+  lua->all = vm;
+  tp_lock_release(&lua->lock);
+}
+
+static void unlist(tp_vm *vm) {
+  tp_lua *lua = vm->lua;
+  tp_lock_acquire(&lua->lock);
+  if (vm->next_of_all) vm->next_of_all->before_of_all = vm->before_of_all;
+  *(vm->before_of_all ? &vm->before_of_all->next_of_all : &lua->all) = vm->next_of_all;
+  tp_lock_release(&lua->lock);
+}
+
 /* Nobody is in it, and no call is left. */
 static void vm_free(tp_vm *vm) {
+  unlist(vm);
   if (vm->L && !vm->broken) lua_close(vm->L);
-  tp_memory_free(&vm->memory); /* M6 */
+  tp_channel_forget(&vm->env);           /* what a broken one has */
+  if (vm->broken) tp_lua_stop_unmap(vm); /* E5 */
+  tp_memory_free(&vm->memory);           /* M6 */
   leave_mail(vm);
   tp_env_free(&vm->env);
   free_list(vm->spare);
@@ -127,7 +150,9 @@ static tp_vm *vm_new(tp_lua *lua, bool shared) {
   vm->lua = lua;
   vm->shared = shared;
   vm->busy = true;
+  vm->thread = pthread_self();
   vm->calls = 1;
+  list(vm);
   vm->L = lua_newstate(tp_memory_alloc, &vm->memory);
   if (!vm->L) vm->L = luaL_newstate(); /* a build that has its own allocator: M6 leaks there */
   if (!vm->L) {
@@ -151,18 +176,17 @@ static char *copy_of(const char *text) {
   return copy;
 }
 
-tp_lua *tp_lua_new(threadpool_t *pool, const char *path, const char *cpath, tp_bytes *init) {
+tp_lua *tp_lua_new(threadpool_t *pool, const char *path, const char *cpath, unsigned grace_ms) {
   tp_lua *lua = tp_alloc(sizeof *lua);
   if (!lua) return NULL;
   lua->pool = pool;
-  tp_protos_init(&lua->protos);
+  lua->protos.owner = pool;
   lua->path = copy_of(path);
   lua->cpath = copy_of(cpath);
   lua->slots = (unsigned)threadpool_workers(pool);
   lua->slot = tp_alloc(lua->slots * sizeof *lua->slot);
   if (lua->path && lua->cpath && lua->slot) {
-    lua->init = *init;
-    *init = (tp_bytes){0};
+    tp_lua_stop_init(lua, grace_ms);
     return lua;
   }
   tp_lua_free(lua);
@@ -183,6 +207,8 @@ void tp_lua_close(tp_lua *lua) {
 
 void tp_lua_free(tp_lua *lua) {
   if (!lua) return;
+  tp_mentions_free(&lua->mentions);
+  tp_lua_stop_free(lua);
   tp_protos_free(&lua->protos);
   tp_bytes_free(&lua->init);
   tp_put(lua->path);
@@ -197,6 +223,7 @@ static bool try_take(tp_vm *vm) {
   bool had = !vm->busy && !vm->broken;
   if (had) {
     vm->busy = true;
+    vm->thread = pthread_self();
     vm->calls++;
   }
   tp_lock_release(&vm->lock);
@@ -214,8 +241,11 @@ static tp_vm *find(tp_lua *lua, unsigned seat) {
   if (!vm) return NULL;
   lua->idle = vm->next;
   lua->idles--;
-  vm->busy = true; /* nobody else knows it */
+  tp_lock_acquire(&vm->lock);
+  vm->busy = true;
+  vm->thread = pthread_self();
   vm->calls = 1;
+  tp_lock_release(&vm->lock);
   return vm;
 }
 
@@ -300,6 +330,7 @@ bool tp_vm_enter(tp_vm *vm, tp_lua_call *c, bool *broken) {
   c->stage = TP_LUA_RUNNING;
   if (had) {
     vm->busy = true;
+    vm->thread = pthread_self();
   } else if (!vm->broken) {
     c->stage = TP_LUA_WAITING;
     link_call(&vm->waiting, c);
@@ -334,14 +365,13 @@ void tp_vm_leave(tp_vm *vm, tp_lua_call *c) {
     vm->calls--;
   }
   bool unused = vm->calls == 0 && !vm->shared;
-  tp_task *t = next_in(vm);
-  tp_lock_release(&vm->lock);
-  wake(t);
-  if (unused)
-    put_back(vm);
-  else if (tp_completions_some(
-               vm->env.queue)) /* M4; a shared one stays, and so does one whose call is polled */
-    wake(suspended_in(vm));
+  tp_task *next = next_in(vm), *told = NULL;
+  /* M4: who has pushed before this section is seen here, and who pushes later finds c. */
+  if (tp_completions_some(vm->env.queue)) told = ref_of(vm->suspended.first);
+  tp_lock_release(&vm->lock); /* the state may be gone from here on, unless it is ours */
+  wake(next);
+  wake(told);
+  if (unused) put_back(vm);
 }
 
 void tp_vm_wake(tp_lua_call *c) {
@@ -356,6 +386,7 @@ tp_lua_call *tp_vm_dead(tp_vm *vm) {
   tp_lock_acquire(&vm->lock);
   tp_lua_call *c = vm->dead.first;
   if (c) unlink_call(&vm->dead, c);
+  tp_store(&vm->any_dead, vm->dead.first != NULL, relaxed);
   tp_lock_release(&vm->lock);
   return c;
 }
@@ -380,8 +411,10 @@ static tp_task *next_after(tp_vm *vm, bool coming) {
 void tp_vm_drop(tp_lua_call *c) {
   tp_vm *vm = c->vm;
   tp_task *task = c->task;
+  tp_waits_end(&vm->env, &c->waits);
   tp_lock_acquire(&vm->lock);
-  bool breaks = c->stage == TP_LUA_RUNNING && !vm->broken; /* M6 */
+  bool breaks = c->stage == TP_LUA_RUNNING && !vm->broken; /* M6; on the thread that had it */
+  if (breaks) tp_lua_stop_end(vm);
   bool coming = c->stage == TP_LUA_COMING;
   if (c->stage == TP_LUA_SUSPENDED) unlink_call(&vm->suspended, c);
   if (c->stage == TP_LUA_WAITING) unlink_call(&vm->waiting, c);
@@ -392,6 +425,7 @@ void tp_vm_drop(tp_lua_call *c) {
   if (breaks) vm->busy = false;
   c->stage = TP_LUA_DEAD;
   link_call(&vm->dead, c);
+  tp_store(&vm->any_dead, true, relaxed); /* who has the state takes the lock to look */
   vm->calls--;
   bool unused = vm->calls == 0 && !vm->busy && (vm->broken || !vm->shared);
   tp_task *t = unused ? NULL : next_after(vm, coming);

@@ -24,6 +24,7 @@
 #include "lua/memory.h"
 
 typedef struct tp_vm tp_vm;
+typedef struct tp_lua_code tp_lua_code; /* stop.c */
 
 typedef enum {
   TP_LUA_RUNNING,   /* its thread has the state */
@@ -42,6 +43,7 @@ typedef struct tp_lua_call {
   lua_State *co;      /* the coroutine */
   int thread;         /* which keeps it from being collected, as of luaL_ref */
   tp_lua_stage stage; /* lock */
+  tp_waits waits;     /* in channels: they end with the call (lua/channel_lua.h) */
 } tp_lua_call;
 
 typedef struct tp_lua_list {
@@ -70,27 +72,43 @@ struct tp_vm {
   tp_lua_call *current; /* who has it */
   tp_lua_call *spare;   /* records of calls, with their coroutines, for the next ones */
   tp_vm *next;          /* among the idle ones */
-  tp_lock lock;         /* M1: of the rest */
+  tp_vm *next_of_all, *before_of_all; /* lock of tp_lua */
+  /* stop.h */
+  _Atomic(tp_task *) task; /* of the function that runs */
+  uintptr_t entry;         /* the stack where it was called */
+  uintptr_t machine_code;  /* E5; 0: not known */
+  size_t machine_code_size;
+  bool stopped;           /* its thread writes: E3, E4 */
+  uint64_t told, told_ns; /* lock: its id, and since when */
+  pthread_t thread;       /* lock: who has it, if busy */
+  tp_lock lock;           /* M1: of the rest */
   bool busy, broken;
   unsigned calls; /* begun and not over */
   tp_lua_list waiting, suspended, dead;
+  _Atomic bool any_dead; /* written under the lock; a glance */
 };
 
 struct tp_lua {
   threadpool_t *pool;
   tp_protos protos;
-  char *path, *cpath; /* of `package` */
-  tp_bytes init;      /* a message: the function that each state calls first; may be empty */
-  tp_lock lock;       /* of what follows */
-  tp_vm *idle;        /* states that no call has */
+  tp_mentions mentions; /* K8 */
+  char *path, *cpath;   /* of `package` */
+  tp_bytes init;        /* a message: the function that each state calls first; may be empty */
+  uint64_t grace_ns;    /* E2 */
+  tp_timer timer;
+  _Atomic bool watching;
+  _Atomic(tp_lua_code *) code;
+  tp_lock lock; /* of what follows */
+  tp_vm *all;
+  tp_vm *idle; /* states that no call has */
   unsigned idles;
   tp_vm_mail *left; /* of states that are gone */
   unsigned slots;
   tp_vm **slot; /* by seat */
 };
 
-/* [any] What a pool has for Lua. NULL: out of memory. `init` is taken over. */
-tp_lua *tp_lua_new(threadpool_t *pool, const char *path, const char *cpath, tp_bytes *init);
+/* [any] What a pool has for Lua. NULL: out of memory. grace_ms: stop.h, E2. */
+tp_lua *tp_lua_new(threadpool_t *pool, const char *path, const char *cpath, unsigned grace_ms);
 /* [any, after the pool was shut down] Closes the states; what was sent can still be read. */
 void tp_lua_close(tp_lua *lua);
 /* [any] */

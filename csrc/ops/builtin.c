@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "ops/builtin_list.h"
+#include "pool/call.h"
 
 /* What `how` in the list stands for. */
 #define RUN(fn)      .handler.run = (fn)
@@ -37,6 +39,35 @@ int tp_builtin_number(tp_ops *ops, const char *name, uint32_t opcode) {
   for (int i = 0; i < BUILTIN_COUNT; i++)
     if (strcmp(builtin[i].handler.name, name) == 0) return add(ops, i, opcode);
   return ERR_INVALID_ARGUMENT;
+}
+
+const char *tp_builtin_names(void) {
+#define NAME(code, word, how, arguments, result) ", handler_" #word
+  static const char names[] = TP_BUILTIN(NAME);
+#undef NAME
+  return names + sizeof ", " - 1;
+}
+
+static bool is_among(const char *names, const char *name, size_t length) {
+  for (const char *end; *names; names = end + strspn(end, ", ")) {
+    end = names + strcspn(names, ",");
+    if ((size_t)(end - names) == length && memcmp(names, name, length) == 0) return true;
+  }
+  return false;
+}
+
+bool tp_args_known(task_t *task, const char *names) {
+  size_t i, n;
+  yyjson_val *key, *value;
+  yyjson_obj_foreach(task->args, i, n, key, value) {
+    if (is_among(names, yyjson_get_str(key), yyjson_get_len(key))) continue;
+    char shown[64];
+    tp_text_show(shown, sizeof shown, yyjson_get_str(key), yyjson_get_len(key));
+    threadpool_fail(task, ERR_INVALID_ARGUMENT, "unknown argument \"%s\": expected %s", shown,
+                    names);
+    return false;
+  }
+  return true;
 }
 
 bool tp_arg_whole(task_t *task, const char *name, uint64_t *value) {

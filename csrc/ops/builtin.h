@@ -14,6 +14,13 @@ int tp_builtin_add(tp_ops *ops, bool numbered);
  * there is none of that name. */
 int tp_builtin_number(tp_ops *ops, const char *name, uint32_t opcode);
 
+/* [any] "handler_updater, handler_http_get, ...". */
+const char *tp_builtin_names(void);
+
+/* [H] Whether each argument is one of `names`, which lie between ", ". False: the task has failed; return. A misspelt
+ * one that is optional would do something else than was asked for. */
+bool tp_args_known(task_t *task, const char *names);
+
 /* [H] An optional argument, a whole number: *value stays as it is if there is none. False: it has another type, and the
  * task has failed. */
 bool tp_arg_whole(task_t *task, const char *name, uint64_t *value);

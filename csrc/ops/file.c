@@ -78,6 +78,7 @@ static void free_data(void *data, void *arg) {
 
 /* {"path": ..., "offset": 0, "length": to the end, "max_bytes": 64 MiB} */
 void tp_op_file_read(task_t *task) {
+  if (!tp_args_known(task, "path, offset, length, max_bytes")) return;
   const char *path = path_of(task);
   uint64_t offset = 0, length = UINT64_MAX, most = READ_MOST;
   if (!path || !tp_arg_whole(task, "offset", &offset) || !tp_arg_whole(task, "length", &length) ||
@@ -244,6 +245,7 @@ static void append_to(task_t *task, const char *path, const char *data, size_t l
 /* {"path": ..., "data": text, "append": false, "mode": 0644 as a number (420), "make_directories": false}. The mode, less the
  * umask, is that of a file that is made; one that is replaced keeps its own unless a mode is given. */
 void tp_op_file_write(task_t *task) {
+  if (!tp_args_known(task, "path, data, append, mode, make_directories")) return;
   const char *path = path_of(task), *data;
   size_t length;
   uint64_t mode = 0644;

@@ -5,8 +5,9 @@
 
 static bool within(task_t *task, uint64_t offset, uint64_t length, size_t size) {
   if (offset <= size && length <= size - offset) return true;
-  threadpool_fail(task, ERR_INVALID_ARGUMENT, "bytes %llu to %llu: the region has %zu",
-                  (unsigned long long)offset, (unsigned long long)offset + length, size);
+  threadpool_fail(task, ERR_INVALID_ARGUMENT,
+                  "offset %llu and length %llu: the region has %zu bytes",
+                  (unsigned long long)offset, (unsigned long long)length, size);
   return false;
 }
 
@@ -15,6 +16,7 @@ void tp_op_write_memory(task_t *task) {
   const char *data;
   size_t length, size;
   uint64_t offset = 0;
+  if (!tp_args_known(task, "write_to, data, offset")) return;
   if (!threadpool_arg_text(task, "data", &data, &length)) {
     threadpool_fail(task, ERR_INVALID_ARGUMENT, "argument \"data\": expected a string");
     return;
@@ -28,6 +30,7 @@ void tp_op_write_memory(task_t *task) {
 void tp_op_read_memory(task_t *task) {
   size_t size;
   uint64_t offset = 0, length = 0;
+  if (!tp_args_known(task, "read_from, offset, length")) return;
   const char *region = threadpool_arg_symbol(task, "read_from", SYMBOL_READ, &size);
   if (!region || !tp_arg_whole(task, "offset", &offset)) return;
   if (offset <= size) length = size - offset;

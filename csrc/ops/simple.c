@@ -61,6 +61,7 @@ int tp_op_echo(task_t *task, void **state) {
 /* {"ms": 100} */
 int tp_op_sleep(task_t *task, void **state) {
   uint64_t ms;
+  if (!tp_args_known(task, "ms")) return THREADPOOL_READY;
   if (!threadpool_arg_uint(task, "ms", &ms) || ms > UINT32_MAX) {
     threadpool_fail(task, ERR_INVALID_ARGUMENT,
                     "argument \"ms\": expected a whole number from 0 to 4294967295");

@@ -41,7 +41,11 @@ static void unpin(task_t *call) {
 /* What only the handler needs. */
 static void free_request(task_t *call) {
   yyjson_doc_free(call->doc);
-  tp_arena_put(&call->arena, call->printed);
+  for (tp_printed *p = call->printed, *next; p; p = next) {
+    next = p->next;
+    tp_arena_put(&call->arena, p->text);
+    tp_arena_put(&call->arena, p);
+  }
   call->doc = NULL;
   call->args = NULL;
   call->printed = NULL;
@@ -88,12 +92,20 @@ static void crashed(task_t *call, const char *where, const tp_crash *crash) {
                   where, tp_crash_name(crash->signal), crash->address);
 }
 
+_Thread_local task_t *tp_call_current __attribute__((tls_model("initial-exec")));
+
 static tp_poll run_call(tp_task *t, void *arg) {
   (void)t;
   guarded g = {arg, TP_READY};
   tp_crash crash;
-  if (tp_likely(tp_guard_run(run_handler, &g, &crash))) return g.outcome;
-  crashed(g.call, "", &crash);
+  tp_call_current = arg;
+  bool returned = tp_guard_run(run_handler, &g, &crash);
+  tp_call_current = NULL;
+  if (tp_likely(returned)) return g.outcome;
+  if (crash.signal == 0) /* lua/stop.h: it was told to end, and made to */
+    threadpool_fail(g.call, ERR_CANCELLED, "stopped: it did not end when it was told to");
+  else
+    crashed(g.call, "", &crash);
   return TP_READY;
 }
 
@@ -192,6 +204,7 @@ static int start(task_t *call, const tp_request *r) {
   bool wanted = make_live(call, t);
   if (r->timeout_ms && wanted) {
     call->limited = true;
+    call->timeout_ms = (uint32_t)r->timeout_ms;
     error = tp_deadline_start(&call->deadline, cs->reactor, t,
                               call->begin_ns + r->timeout_ms * TP_NS_PER_MS);
     if (error) { /* it is cancelled, and ends with this code */
@@ -300,7 +313,7 @@ static task_t *accept(tp_calls *cs, supply *s, const threadpool_request *q, uint
   call->pool = cs->pool;
   call->op = NULL;
   call->task = NULL;
-  call->room = NULL;
+  call->room = call->waits = NULL;
   call->first = call->last = NULL;
   call->queue = q->queue ? q->queue : cs->queue;
   if (call->queue->counted && q->deliver == THREADPOOL_BY_QUEUE)
@@ -354,7 +367,8 @@ static size_t submit_bundle(tp_calls *cs, supply *s, const threadpool_request *q
     *last = &call->letter;
     last = &call->letter.next;
   }
-  if ((done >= SEND_COUNT || bytes >= SEND_BYTES) && tp_updaters_ready(cs->updaters)) {
+  if ((done >= SEND_COUNT || bytes >= SEND_BYTES) &&
+      tp_updaters_ready(cs->updaters, n < SEND_COUNT)) {
     tp_updaters_send(cs->updaters, first);
     return done;
   }
@@ -398,11 +412,23 @@ int tp_call_cancel(tp_calls *cs, uint64_t id) {
   bool asked = tp_task_cancel(t);
   tp_task_unref(t);
   call = tp_call_find(cs, id);
-  if (call) { /* after that: who waits for room looks whether it is to end */
+  if (call) { /* after that: who waits looks whether it is to end */
     if (call->room) tp_call_tell_emitter(call);
+    tp_call_tell_waiting(call);
     tp_lock_release(&call->lock);
   }
   return asked;
+}
+
+bool tp_call_exists(tp_calls *cs, uint64_t id) {
+  task_t *call = (task_t *)tp_slab_at(&cs->slab, id);
+  if (!call) return false;
+  tp_lock_acquire(&call->lock);
+  /* V1: first the stage; pairs with accept */
+  bool exists =
+      tp_load(&call->stage, acquire) != TP_CALL_FREE && tp_load(&call->record.id, relaxed) == id;
+  tp_lock_release(&call->lock);
+  return exists;
 }
 
 int tp_call_status(tp_calls *cs, uint64_t id) {

@@ -13,6 +13,9 @@
  *     threadpool_result_free: under the call's lock, so that a shutdown that looks at the record waits.
  * V4  `pending` counts the calls whose final entry nobody has fetched yet.
  * V5  A record that outlives its pool (fetched, not freed) keeps the slab: the last one frees it.
+ * V6  A handler that waits for the entry of another call looks whether it is to end itself: when it is cancelled or the
+ *     pool closes, which open `waits`; at its own deadline; and while the pool closes now and then. Once the pool cancels
+ *     all, no shield holds that off: two that wait for each other would never end.
  */
 #ifndef TP_POOL_CALL_H
 #define TP_POOL_CALL_H
@@ -56,6 +59,12 @@ typedef struct tp_pin {
   tp_symbol_pin_t pin;
 } tp_pin;
 
+/* A text that threadpool_arg_json made. */
+typedef struct tp_printed {
+  struct tp_printed *next;
+  char *text;
+} tp_printed;
+
 /* In the order of use: the submitter, the worker and who fetches are on different cores, and each line of a record that
  * goes from one to the next costs more than decoding a short request does. So what all of them touch is in few lines:
  * the first three, the one in which the entry ends, and the beginning of the arena. */
@@ -96,10 +105,11 @@ struct threadpool_task {
   tp_entry result; /* the final entry */
   /* what few need */
   threadpool_t *pool;
-  char *printed;     /* what threadpool_arg_json made */
-  tp_latch *waiter;  /* V1: who waits for an entry; NULL while FREE */
-  tp_latch *room;    /* V1: a plain handler that waits for room */
-  uint64_t begin_ns; /* when it was submitted */
+  tp_printed *printed; /* [runner] until its end: what threadpool_arg_json made */
+  tp_latch *waiter;    /* V1: who waits for an entry; NULL while FREE */
+  tp_latch *room;      /* V1: a plain handler that waits for room */
+  tp_latch *waits;     /* V1: its handler waits for another call's entry (V6) */
+  uint64_t begin_ns;   /* when it was submitted */
   uint32_t opcode;
   uint32_t timeout_ms;
   tp_arena arena; /* of its text, what was parsed, its result */
@@ -137,6 +147,8 @@ result_t *tp_call_error(uint64_t id, int code, const char *message);
 int tp_call_cancel(tp_calls *cs, uint64_t id);
 int tp_call_detach(tp_calls *cs, uint64_t id);
 int tp_call_status(tp_calls *cs, uint64_t id);
+/* [any] Whether the request is under way, or its final entry was not freed yet. */
+bool tp_call_exists(tp_calls *cs, uint64_t id);
 /* [any] n partial entries of a `credited` request were used. */
 int tp_call_credit(tp_calls *cs, uint64_t id, uint32_t n);
 /* [any] The pool's own. */

@@ -99,7 +99,10 @@ void tp_calls_close(tp_calls *cs) {
     task_t *call = (task_t *)tp_slab_at(&cs->slab, i);
     tp_lock_acquire(&call->lock);
     /* A FREE one may just be filled in (V1). */
-    if (tp_load(&call->stage, relaxed) == TP_CALL_LIVE) tp_call_tell_emitter(call);
+    if (tp_load(&call->stage, relaxed) == TP_CALL_LIVE) {
+      tp_call_tell_emitter(call);
+      tp_call_tell_waiting(call);
+    }
     tp_lock_release(&call->lock);
   }
 }

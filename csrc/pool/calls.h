@@ -49,6 +49,9 @@ void tp_calls_let_go(tp_calls *cs);
 /* [any] Decode and start it: by an updater, or by who submits. */
 void tp_call_open(tp_letter *letter);
 
+/* The call whose handler runs on this thread; NULL: none. */
+extern _Thread_local task_t *tp_call_current __attribute__((tls_model("initial-exec")));
+
 /* deliver.c */
 
 /* [any] Locks the call with this id; NULL: there is none whose final entry was not fetched yet. */
@@ -63,5 +66,7 @@ tp_entry *tp_call_hand_over(task_t *call);
 void tp_call_drop_partials(task_t *call);
 /* [lock held] There is room for another partial entry, or nobody wants them any more. */
 void tp_call_tell_emitter(task_t *call);
+/* [lock held] V6: its handler, if it waits for another call, looks whether it is to end. */
+void tp_call_tell_waiting(task_t *call);
 
 #endif

@@ -41,7 +41,7 @@ const tp_config_key tp_config_keys[TP_CONFIG_KEYS] = {
     NUMBER(window, TP_KEY_UINT32, window, 0, 1 << 20, "64",
            "partial results of one request that may wait to be fetched; 0 = 64"),
     NUMBER(initial_task_capacity, TP_KEY_UINT32, initial_capacity, 0, 1 << 20, "256",
-           "capacity of a mailbox at first, it grows; 0 = 256"),
+           "requests for which there is memory from the start; 0 = 256"),
     /* Seed 5's bound of results that wait. Ours counts what was submitted and not fetched: the same bound, but
      * from the other end. So it is max_pending by its old name, and max_pending goes first. */
     {.name = "result_queue_capacity",

@@ -7,6 +7,7 @@
 #include "base/process.h"
 #include "pool/calls.h"
 #include "pool/completions.h"
+#include "sched/guard.h"
 
 void tp_call_release(tp_entry *e) {
   void (*release)(void *, void *) = e->release;
@@ -36,6 +37,10 @@ void tp_call_tell_emitter(task_t *call) {
   call->room = NULL;
   if (call->emit_waits && call->task) tp_task_wake(call->task);
   call->emit_waits = false;
+}
+
+void tp_call_tell_waiting(task_t *call) {
+  if (call->waits) tp_latch_open(call->waits);
 }
 
 tp_entry *tp_call_hand_over(task_t *call) {
@@ -123,6 +128,28 @@ static result_t *unknown(uint64_t id) {
                        "no such task: the id is unknown, or its result was already fetched");
 }
 
+/* V6, for a handler that waits for another call. How long it may block (UINT64_MAX: without limit); 0: it is to end. */
+enum { NAP_NS = 20 * TP_NS_PER_MS };
+static uint64_t patience(task_t *own, uint64_t deadline_ns) {
+  if (tp_call_cancelled(own) || tp_tasks_cancelling(own->calls->tasks)) return 0;
+  uint64_t now_ns = tp_now_ns(), until_ns = UINT64_MAX;
+  if (own->limited) {
+    until_ns = own->begin_ns + own->timeout_ms * TP_NS_PER_MS + TP_NS_PER_MS; /* then it was told */
+    if (until_ns < now_ns) until_ns = now_ns + NAP_NS;
+  }
+  if (tp_load(&own->calls->closing, relaxed) && now_ns + NAP_NS < until_ns) /* see tp_calls_close */
+    until_ns = now_ns + NAP_NS;
+  return until_ns < deadline_ns ? until_ns : deadline_ns;
+}
+
+static void set_waits(task_t *own, tp_latch *latch) {
+  if (!own) return;
+  tp_lock_acquire(&own->lock);
+  // cppcheck-suppress autoVariables ; taken back before the wait returns
+  own->waits = latch;
+  tp_lock_release(&own->lock);
+}
+
 result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns) {
   task_t *call = tp_call_find(cs, id);
   if (!call || call->deliver != THREADPOOL_BY_ID) {
@@ -135,6 +162,9 @@ result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns) {
     return e ? &e->r : NULL;
   }
   tp_lock_release(&call->lock);
+  task_t *own = tp_call_current;
+  if (own && own == call)
+    return tp_call_error(id, ERR_WRONG_THREAD, "a handler waits for the result of its own request");
   int error = tp_self() ? tp_worker_leave() : 0; /* also a worker of another pool */
   if (error) return tp_call_error(id, error, tp_error_text(error));
   for (;;) {
@@ -146,11 +176,15 @@ result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns) {
     tp_lock_release(&call->lock);
     if (e) return &e->r;
     if (busy) return tp_call_error(id, ERR_BUSY, "another thread waits for this task");
-    if (tp_latch_sleepy(&latch) && tp_latch_sleep(&latch))
-      tp_latch_block(&latch, deadline_ns == UINT64_MAX ? 0 : deadline_ns);
+    set_waits(own, &latch);
+    uint64_t until_ns = own ? patience(own, deadline_ns) : deadline_ns;
+    if (until_ns && tp_latch_sleepy(&latch) && tp_latch_sleep(&latch))
+      tp_latch_block(&latch, until_ns == UINT64_MAX ? 0 : until_ns);
+    set_waits(own, NULL);
     tp_lock_acquire(&call->lock);
     if (call->waiter == &latch) call->waiter = NULL;
     tp_lock_release(&call->lock);
+    if (!until_ns) return tp_call_error(id, ERR_CANCELLED, "the task that waits is to end itself");
     if (deadline_ns != UINT64_MAX && tp_now_ns() >= deadline_ns) deadline_ns = 0;
     if (deadline_ns == 0) {
       if (!(call = tp_call_find(cs, id))) return unknown(id);
@@ -162,6 +196,7 @@ result_t *tp_call_fetch(tp_calls *cs, uint64_t id, uint64_t deadline_ns) {
 }
 
 void threadpool_result_free(result_t *result) {
+  tp_library_probe(); /* X4: locks, and the program's release function */
   tp_entry *e = (tp_entry *)result;
   if (!e) return;
   if (!e->final) {

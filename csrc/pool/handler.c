@@ -1,4 +1,6 @@
-/* handler.c - what a handler calls: arguments, results, cancellation (threadpool.h, "handlers"). */
+/* handler.c - what a handler calls: arguments, results, cancellation (threadpool.h, "handlers").
+ *
+ * What takes a lock, ours or that of malloc, probes the stack first (X4): an overflow there would leave it held. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +10,7 @@
 #include "base/text.h"
 #include "pool/calls.h"
 #include "pool/request.h"
+#include "sched/guard.h"
 
 static yyjson_val *member(const task_t *task, const char *name) {
   return name ? yyjson_obj_get(task->args, name) : NULL; /* NULL without args */
@@ -54,15 +57,21 @@ bool threadpool_arg_is(task_t *task, const char *name) {
 }
 
 const char *threadpool_arg_json(task_t *task, const char *name, size_t *length) {
+  tp_library_probe();
   yyjson_val *v = name ? member(task, name) : task->args;
   size_t n;
   const yyjson_alc memory = tp_json_memory(&task->arena);
-  char *text = v ? yyjson_val_write_opts(v, 0, &memory, &n, NULL) : NULL;
-  if (!text) return NULL;
-  tp_arena_put(&task->arena, task->printed);
-  task->printed = text;
+  tp_printed *p = v ? tp_arena_get(&task->arena, sizeof *p) : NULL;
+  if (!p) return NULL;
+  p->text = yyjson_val_write_opts(v, 0, &memory, &n, NULL);
+  if (!p->text) {
+    tp_arena_put(&task->arena, p);
+    return NULL;
+  }
+  p->next = task->printed;
+  task->printed = p;
   if (length) *length = n;
-  return text;
+  return p->text;
 }
 
 const void *threadpool_payload(task_t *task, size_t *size) {
@@ -74,6 +83,7 @@ const void *threadpool_payload(task_t *task, size_t *size) {
 void *threadpool_arg_symbol(task_t *task, const char *name, uint32_t access, size_t *size) {
   const char *symbol;
   size_t length;
+  tp_library_probe();
   if (!threadpool_arg_text(task, name, &symbol, &length)) {
     threadpool_fail(task, ERR_INVALID_ARGUMENT,
                     "argument \"%s\": expected the name of a symbol, a string", name);
@@ -106,6 +116,7 @@ static void free_copy(void *data, void *arena) {
 
 int threadpool_return_copy(task_t *task, const void *data, size_t size) {
   if (size >= UINT32_MAX) return ERR_INVALID_ARGUMENT;
+  tp_library_probe();
   char *copy = tp_arena_get(&task->arena, size + 1);
   if (!copy) return ERR_MALLOC_FAILED;
   if (size) memcpy(copy, data, size);
@@ -126,6 +137,7 @@ void threadpool_fail(task_t *task, int code, const char *format, ...) {
 }
 
 int threadpool_emit(task_t *task, const void *data, size_t size) {
+  tp_library_probe();
   return tp_call_emit(task, data, size);
 }
 
@@ -154,6 +166,7 @@ void *threadpool_user_data(const task_t *task) {
 }
 
 int threadpool_sleep(task_t *task, uint32_t ms) {
+  tp_library_probe();
   int error = tp_call_nap(task, tp_now_ns() + ms * TP_NS_PER_MS);
   if (!error) return THREADPOOL_PENDING;
   threadpool_fail(task, error, "sleep: %s", tp_error_text(error));

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -34,15 +33,23 @@ int tp_plugins_open(tp_plugins *p, const char *path, const char *file, int line)
 
 /* dlsym also looks into what the object needs: there is a sleep() in the C library. */
 static bool is_its_own(void *object, const void *found) {
-  struct link_map *map;
+  struct link_map *map, *where;
   Dl_info info;
-  return dlinfo(object, RTLD_DI_LINKMAP, (void *)&map) == 0 && dladdr(found, &info) != 0 &&
-         (uintptr_t)info.dli_fbase == map->l_addr;
+  return dlinfo(object, RTLD_DI_LINKMAP, (void *)&map) == 0 &&
+         dladdr1(found, &info, (void **)&where, RTLD_DL_LINKMAP) != 0 && where == map;
+}
+
+/* And not a variable, nor a mere reference to another object's function. */
+static bool is_function(const void *found) {
+  const ElfW(Sym) *symbol = NULL;
+  Dl_info info;
+  if (dladdr1(found, &info, (void **)&symbol, RTLD_DL_SYMENT) == 0 || !symbol) return false;
+  return symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
 }
 
 static void *find_in(void *object, const char *name) {
   void *found = dlsym(object, name);
-  return found && is_its_own(object, found) ? found : NULL;
+  return found && is_its_own(object, found) && is_function(found) ? found : NULL;
 }
 
 void *tp_plugins_find(const tp_plugins *p, const char *name) {
@@ -58,7 +65,9 @@ void *tp_plugins_beside(const tp_plugins *p, const void *found, const char *name
 }
 
 void *tp_program_find(const char *name) {
-  return dlsym(RTLD_DEFAULT, name);
+  void *program = dlopen(NULL, RTLD_LAZY), *found = program ? find_in(program, name) : NULL;
+  if (program) dlclose(program);
+  return found;
 }
 
 void tp_plugins_close(tp_plugins *p) {

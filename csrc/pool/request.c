@@ -157,7 +157,6 @@ static int find_op(tp_request *r, const tp_ops *ops, yyjson_val *opcode, yyjson_
   if (opcode && !by_code)
     return tp_say(ERR_UNKNOWN_OPCODE, "unknown opcode: %llu: " KNOWN, (unsigned long long)code);
   if (name && !by_name) return unknown_op(ops, name);
-  /* One operation may have several opcodes. */
   if (by_code && by_name && strcmp(by_code->name, by_name->name) != 0)
     return tp_say(ERR_INVALID_JSON, "opcode %llu is %s, but \"op\" says %s: give one of them",
                   (unsigned long long)code, by_code->name, by_name->name);

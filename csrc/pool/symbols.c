@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "sched/guard.h"
 #include "sync/lock.h"
 
 enum {
@@ -496,6 +497,7 @@ int symbol_register_flags(symbol_table_t *t, const char *name, void *ptr, uint32
   if (wrong || !make_key(&k, name, length)) return wrong;
   if (tp_forked(t->made_in))
     return tp_say_forked(); /* before the lock: somebody may have held it */
+  tp_library_probe();
   tp_lock_acquire(&t->lock);
   int code = enter(t, &k, name, ptr, (uint64_t)size << 32 | flags);
   tp_lock_release(&t->lock);
@@ -512,6 +514,7 @@ int symbol_unregister(symbol_table_t *t, const char *name) {
   key k;
   if (!make_key(&k, name, length)) return unknown(name, length);
   if (tp_forked(t->made_in)) return tp_say_forked();
+  tp_library_probe();
   tp_lock_acquire(&t->lock);
   int code = leave(t, &k, name, length);
   tp_lock_release(&t->lock);

@@ -2,7 +2,7 @@
  *
  * symbol_register, symbol_register_flags, symbol_resolve and symbol_unregister are public (threadpool.h). Writers
  * take the table's lock; lookups and pins take none, never wait, and write no line that another thread reads, but
- * for the counter of a pin, of which each thread has its own. Depends on: base/, sync/lock.h.
+ * for the counter of a pin, of which each thread has its own. Depends on: base/, sync/lock.h, sched/guard.h.
  *
  * An entry is one region under one name. Its state is one word, generation << 2 | phase:
  *

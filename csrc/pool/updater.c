@@ -26,7 +26,7 @@ struct tp_updaters {
   domain *domains;
   mailbox *mailboxes;
   TP_ALIGNED tp_lock lock;             /* U2 */
-  unsigned updaters;                   /* U2: alive */
+  _Atomic unsigned updaters;           /* U2: alive; a hint for senders */
   TP_ALIGNED _Atomic unsigned turn;    /* mailbox of the next bundle, to spread them */
   TP_ALIGNED _Atomic unsigned bundles; /* that wait; a hint for splitting */
   _Atomic unsigned busy;               /* updaters that run just now; a hint for senders */
@@ -59,8 +59,15 @@ void tp_updaters_free(tp_updaters *u) {
   tp_free(u);
 }
 
-bool tp_updaters_ready(const tp_updaters *u) {
-  /* Hints, both: a wrong answer changes who decodes. */
+/* More waits than `updaters` will see to at once. */
+static bool is_backlog(unsigned bundles, unsigned updaters) {
+  return bundles >= 2 * (updaters ? updaters : 1);
+}
+
+bool tp_updaters_ready(const tp_updaters *u, bool alone) {
+  /* Hints, all of them: a wrong answer changes who decodes. */
+  if (alone && is_backlog(tp_load(&u->bundles, relaxed), tp_load(&u->updaters, relaxed)))
+    return false;
   return tp_inactive_of(tp_load(&u->sched->sleep.counters, relaxed)) > 0 ||
          tp_load(&u->busy, relaxed) > 0;
 }
@@ -97,8 +104,9 @@ static void split(domain *d) {
   if (tp_load(&u->bundles, relaxed) < 2) return; /* a hint */
   tp_lock_acquire(&u->lock);
   unsigned middle = d->begin + (d->end - d->begin) / 2;
-  bool wanted = middle > d->begin && u->updaters < u->sched->workers &&
-                tp_load(&u->bundles, relaxed) >= 2 * u->updaters; /* a hint */
+  unsigned updaters = tp_load(&u->updaters, relaxed); /* written under the lock */
+  bool wanted = middle > d->begin && updaters < u->sched->workers &&
+                is_backlog(tp_load(&u->bundles, relaxed), updaters); /* a hint */
   domain *half = &u->domains[middle];
   if (wanted) {
     half->begin = middle;
@@ -107,7 +115,7 @@ static void split(domain *d) {
     half->again = false;
     d->end = middle;
     give(u, half->begin, half->end, middle);
-    u->updaters++;
+    tp_bump(&u->updaters, 1);
   }
   tp_lock_release(&u->lock);
   if (!wanted) return;
@@ -119,7 +127,7 @@ static void split(domain *d) {
   d->again = true;
   half->alive = false;
   give(u, half->begin, half->end, d->begin);
-  u->updaters--;
+  tp_bump(&u->updaters, -1);
   tp_lock_release(&u->lock);
 }
 
@@ -149,7 +157,7 @@ static bool retire(domain *d) {
   bool merged = over && d->begin > 0;
   if (over) {
     d->alive = false;
-    u->updaters--;
+    tp_bump(&u->updaters, -1);
   }
   if (merged) {
     domain *left = &u->domains[u->owner[d->begin - 1]];
@@ -196,7 +204,7 @@ static void attend(tp_updaters *u, unsigned i) {
   bool had = d->alive;
   d->again = true;
   d->alive = true;
-  u->updaters += !had;
+  tp_bump(&u->updaters, !had);
   tp_lock_release(&u->lock);
   if (!had && start(d) != 0) read_to_the_end(d);
 }

@@ -36,11 +36,16 @@ typedef struct tp_frame {
 /* The innermost frame of this thread; NULL: a fault here is not recovered (X1). */
 extern _Thread_local tp_frame *tp_guard __attribute__((tls_model("initial-exec")));
 
+/* [any] X4. Not inside a section, where it would be too late. */
+static inline void tp_library_probe(void) {
+  if (tp_unlikely(tp_guard != NULL) && tp_critical == 0) tp_stack_probe();
+}
+
 /* [any] Around what a handler may call and must not be left in the middle (X3). The stack is touched first (X4). What
  * is not guarded pays for a load and a branch: tp_guard is the same at both ends, since frames nest. */
 static inline void tp_library_begin(void) {
   if (tp_likely(!tp_guard)) return;
-  tp_stack_probe();
+  tp_library_probe();
   tp_critical_begin();
 }
 static inline void tp_library_end(void) {

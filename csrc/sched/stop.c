@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -73,21 +74,29 @@ static uintptr_t place_of(const ucontext_t *c) {
 #endif
 }
 
+/* What the C library asks the kernel for with a lock of the heap or of a stream in its hand. */
+static bool is_under_a_lock(long number) {
+  return number == SYS_write || number == SYS_writev || number == SYS_mmap ||
+         number == SYS_munmap || number == SYS_mremap || number == SYS_mprotect ||
+         number == SYS_madvise || number == SYS_brk;
+}
+
 /* Whether it waits in the kernel: a call that was interrupted, or is to be repeated. One that has come to its end just
  * then may be the heap's, which asks for memory. */
 static bool is_waiting(const ucontext_t *context, code c) {
 #if defined(__x86_64__)
   static const unsigned char call[] = {0x0f, 0x05};
-  long result = context->uc_mcontext.gregs[REG_RAX];
+  long result = context->uc_mcontext.gregs[REG_RAX], number = result;
 #elif defined(__aarch64__)
   static const unsigned char call[] = {0x01, 0x00, 0x00, 0xd4};
-  long result = (long)context->uc_mcontext.regs[0];
+  long result = (long)context->uc_mcontext.regs[0], number = (long)context->uc_mcontext.regs[8];
 #else
   static const unsigned char call[] = {0};
-  long result = 0;
+  long result = 0, number = 0;
 #endif
   uintptr_t at = place_of(context);
-  if (at + sizeof call <= c.end && memcmp((void *)at, call, sizeof call) == 0) return true;
+  if (at + sizeof call <= c.end && memcmp((void *)at, call, sizeof call) == 0)
+    return !is_under_a_lock(number);
   return result == -EINTR && at >= c.begin + sizeof call &&
          memcmp((void *)(at - sizeof call), call, sizeof call) == 0;
 }
@@ -102,7 +111,7 @@ static bool may_park(const ucontext_t *context) {
     waits = is_waiting(context, runtime[i]);
     runs = !waits;
   }
-  return insist ? waits || !tp_critical : !runs && !tp_critical;
+  return !runs && (!tp_critical || (insist && waits));
 }
 
 /* --- the signal */

@@ -28,12 +28,13 @@ static inline void tp_futex_wait_until(_Atomic uint32_t *word, uint32_t expected
   syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, expected, &t, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
-/* [any] The same, deadline_ns UINT64_MAX: without limit. True: a signal handler ran. */
+/* [any] The same. True: a signal handler ran. UINT64_MAX is 584 years: a wait without any deadline would be restarted
+ * after a handler with SA_RESTART, which is what signal() makes of each; one that has a deadline is not. */
 static inline bool tp_futex_interrupted(_Atomic uint32_t *word, uint32_t expected,
                                         uint64_t deadline_ns) {
   struct timespec t = {(time_t)(deadline_ns / TP_NS_PER_S), (long)(deadline_ns % TP_NS_PER_S)};
-  long failed = syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, expected,
-                        deadline_ns == UINT64_MAX ? NULL : &t, NULL, FUTEX_BITSET_MATCH_ANY);
+  long failed = syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, expected, &t, NULL,
+                        FUTEX_BITSET_MATCH_ANY);
   return failed != 0 && errno == EINTR;
 }
 

@@ -27,6 +27,8 @@ struct tp_tasks {
   store *seats;            /* one for each worker, and the main seat's */
   _Atomic bool closing;    /* nothing more from outside */
   _Atomic bool cancelling; /* nothing more at all */
+  void (*told)(void *arg); /* constant: tp_tasks_on_told */
+  void *told_arg;
   store inlets[TP_INLETS];
 };
 
@@ -53,6 +55,10 @@ tp_tasks *tp_tasks_new(tp_sched *s) {
 
 tp_sched *tp_tasks_sched(const tp_tasks *ts) {
   return ts->sched;
+}
+
+bool tp_tasks_cancelling(const tp_tasks *ts) {
+  return tp_load(&ts->cancelling, relaxed); /* asked again and again */
 }
 
 void tp_tasks_free(tp_tasks *ts) {
@@ -363,8 +369,14 @@ bool tp_task_cancel(tp_task *t) {
   tp_library_begin();
   tp_cancel_outcome outcome = tp_state_cancel(&t->state);
   if (outcome == TP_CANCEL_SUBMIT) submit_somewhere(t);
+  if (outcome == TP_CANCEL_ASKED && t->tasks->told) t->tasks->told(t->tasks->told_arg);
   tp_library_end();
   return outcome != TP_CANCEL_TOO_LATE;
+}
+
+void tp_tasks_on_told(tp_tasks *ts, void (*told)(void *arg), void *arg) {
+  ts->told_arg = arg;
+  ts->told = told;
 }
 
 tp_task *tp_task_ref(tp_task *t) {

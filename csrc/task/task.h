@@ -76,6 +76,9 @@ uint64_t tp_tasks_cancel(tp_tasks *ts);
 /* [any] Whether they are those of a parent of this process. */
 bool tp_tasks_forked(const tp_tasks *ts);
 
+/* [any] Whether a drain has got to that: what waits for another task may not count on it any more. */
+bool tp_tasks_cancelling(const tp_tasks *ts);
+
 /* [any, after the scheduler has stopped] */
 void tp_tasks_free(tp_tasks *ts);
 
@@ -97,6 +100,10 @@ void tp_task_wake(tp_task *t);
 
 /* [any, holding a reference] Ask for its end. True: it was not yet over. */
 bool tp_task_cancel(tp_task *t);
+
+/* [any, before the first task that it is meant for] Have told(arg) called whenever a task is cancelled that is queued or
+ * runs; by who cancels. */
+void tp_tasks_on_told(tp_tasks *ts, void (*told)(void *arg), void *arg);
 
 /* [any, holding a reference] One more reference (a waker, a handle), one less. */
 tp_task *tp_task_ref(tp_task *t);

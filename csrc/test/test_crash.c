@@ -880,6 +880,91 @@ static void the_host_gets_the_rest(void **state) {
   assert_int_equal(child(host_in_front), -SIGSEGV);
 }
 
+/* X4. A recursion whose frames are smaller than what the library needs overflows in the library, at every depth of it: each
+ * section finds out before it begins. Wrong: it does so inside, and the process dies. */
+BROKEN static int spawn_without_end(threadpool_worker *w, threadpool_scope *scope) {
+  volatile char room = 0;
+  test_must(threadpool_spawn(w, scope, short_job, (void *)&begun) == 0);
+  return room == 1 ? 0 : spawn_without_end(w, scope) + room;
+}
+static void overflow_in_spawn(void *arg) {
+  (void)arg;
+  threadpool_scope scope;
+  test_must(threadpool_scope_begin(threadpool_current(), &scope) == 0);
+  zero = spawn_without_end(threadpool_current(), &scope) * 0;
+}
+BROKEN static int start_without_end(tp_task **last) {
+  volatile char room = 0;
+  tp_task *t = *last;
+  *last = spawn(pool, ready, NULL, false);
+  if (t) tp_task_unref(t);
+  return room == 1 ? 0 : start_without_end(last) + room;
+}
+static void overflow_in_a_start(void *last) {
+  zero = start_without_end(last) * 0;
+}
+static void overflow_in_the_library(void) {
+  start();
+  for (int i = 0; i < 3; i++) {
+    in_a_guard(overflow_in_spawn);
+    tp_task *last = NULL;
+    try_and_wait((attempt){overflow_in_a_start, &last, SIGSEGV});
+  }
+  leave_child(43);
+}
+static void a_section_has_its_stack(void **state) {
+  (void)state;
+#ifdef TEST_SANITIZED
+  print_message("left out: instrumented code needs more stack than two pages\n");
+  (void)overflow_in_the_library;
+#else
+  assert_int_equal(child(overflow_in_the_library), 43);
+#endif
+}
+
+/* Frames of many pages of which only the lowest is written: they step over a narrow guard into what lies below, which is
+ * another thread's stack. Wrong: that is overwritten. */
+BROKEN static int wide_from(int depth) {
+  volatile char room[60 << 10];
+  room[0] = (char)depth;
+  return depth < zero - 1 ? 0 : wide_from(depth + 1) + room[0]; /* never */
+}
+enum { BEHIND = 1 << 20 };
+static void wide_overflow(void *base) {
+  pthread_attr_t attr;
+  size_t size, guard;
+  test_must(pthread_getattr_np(pthread_self(), &attr) == 0);
+  test_must(pthread_attr_getstack(&attr, base, &size) == 0);
+  test_must(pthread_attr_getguardsize(&attr, &guard) == 0);
+  pthread_attr_destroy(&attr);
+  /* What lies behind it, unless there is something already. */
+  mmap(*(char **)base - guard - BEHIND, BEHIND, PROT_READ | PROT_WRITE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  zero = wide_from(0) * 0;
+}
+static tp_poll overflow_widely(tp_task *t, void *arg) {
+  (void)t, (void)arg;
+  char *base = NULL; /* the guard ends there */
+  tp_crash crash = {0};
+  test_must(!tp_guard_run(wide_overflow, &base, &crash));
+  test_must(crash.signal == SIGSEGV);
+  test_must((char *)crash.address < base && (char *)crash.address >= base - (64 << 10));
+  return TP_READY;
+}
+static void wide_frames(void) {
+  start();
+  for (int i = 0; i < 10; i++) {
+    tp_task *t = spawn(pool, overflow_widely, NULL, i % 2);
+    test_must(tp_task_wait(t, 0) == 0);
+    tp_task_unref(t);
+  }
+  leave_child(threadpool_shutdown(pool) == 0 ? 44 : 1);
+}
+static void a_stack_overflows_in_wide_steps(void **state) {
+  (void)state;
+  assert_int_equal(child(wide_frames), 44);
+}
+
 /* --- the cost, for those who want to know: TP_STRESS=1 */
 
 static void nothing(void *arg) {
@@ -927,6 +1012,8 @@ int main(void) {
       cmocka_unit_test(two_pools),
       cmocka_unit_test(the_rest_kills),
       cmocka_unit_test(the_host_gets_the_rest),
+      cmocka_unit_test(a_section_has_its_stack),
+      cmocka_unit_test(a_stack_overflows_in_wide_steps),
       cmocka_unit_test(what_it_costs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

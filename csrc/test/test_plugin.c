@@ -101,10 +101,18 @@ static int call(const tp_plugins *p, const char *name) {
   return function ? function() : -1;
 }
 
+/* This program is linked with -rdynamic. */
+int tp_test_of_the_program(void);
+int tp_test_of_the_program(void) {
+  return 5;
+}
+extern int tp_test_data;
+int tp_test_data = 1;
+
 static void handlers_are_found_in_plugins_in_order_then_in_the_program(void **state) {
   (void)state;
-  if (!build("first",
-             "int tp_test_both(void) { return 1; }\nint tp_test_one(void) { return 11; }\n") ||
+  if (!build("first", "int tp_test_data;\nint tp_test_both(void) { return 1; }\nint "
+                      "tp_test_one(void) { return 11; }\n") ||
       !build("second",
              "int tp_test_both(void) { return 2; }\nint tp_test_two(void) { return 22; }\n"))
     skip();
@@ -113,7 +121,10 @@ static void handlers_are_found_in_plugins_in_order_then_in_the_program(void **st
   assert_int_equal(tp_config_read(&config, in_folder("c")), 0);
 
   tp_plugins p = {0};
-  assert_non_null(tp_program_find("getpid"));
+  assert_ptr_equal(tp_program_find("tp_test_of_the_program"), (void *)tp_test_of_the_program);
+  assert_null(tp_program_find("tp_test_data")); /* no function */
+  assert_null(tp_program_find("exit"));         /* of the C library */
+  assert_null(tp_program_find("stdout"));
   assert_null(tp_program_find("tp_test_both"));
   assert_null(tp_plugins_find(&p, "tp_test_both"));
   for (size_t i = 0; i < config.plugin_count; i++)
@@ -123,6 +134,7 @@ static void handlers_are_found_in_plugins_in_order_then_in_the_program(void **st
   assert_int_equal(call(&p, "tp_test_one"), 11);
   assert_int_equal(call(&p, "tp_test_two"), 22);
   assert_null(tp_plugins_find(&p, "tp_test_none"));
+  assert_null(tp_plugins_find(&p, "tp_test_data"));
   assert_null(tp_plugins_find(&p, "getpid")); /* of a library that they need: not theirs */
   for (int i = 0; i < 20; i++) /* the array grows; the same object again is allowed */
     assert_int_equal(tp_plugins_open(&p, config.plugins[1].path, "c", 1), 0);
@@ -229,6 +241,65 @@ static void a_plugins_state_is_dropped(void **state) {
   assert_int_equal(threadpool_shutdown(pool), 0);
 }
 
+/* --- a pool of such a config -------------------------------------------------------------------- */
+
+static void is_refused(const char *text, int line, const char *why) {
+  char message[600];
+  write_file("c", text, strlen(text));
+  threadpool_t *pool = threadpool_create(in_folder("c"));
+  if (pool) threadpool_shutdown(pool);
+  snprintf(message, sizeof message, "%s/c:%d: %s", folder, line, why);
+  assert_string_equal(threadpool_last_error(), message);
+  assert_null(pool);
+}
+static void a_handler_that_cannot_be_is_told_with_its_line(void **state) {
+  (void)state;
+  is_refused("pin=no\n3=handler_none\n", 2,
+             "3=handler_none: expected a function of a plug-in (handlers=...) or of the program, "
+             "or one of "
+             "handler_updater, handler_http_get, handler_http_post, handler_write_memory, "
+             "handler_read_memory, "
+             "handler_file_read, handler_file_write, handler_sleep, handler_echo");
+  is_refused("3=poll:handler_write_memory\n", 1,
+             "3=handler_write_memory: it is built in and not polled: expected the name alone");
+  is_refused("\n3=blocking:handler_echo\n", 2,
+             "3=handler_echo: it is built in and does not block: expected the name alone");
+  if (!build("names", "void handler_a23456789012345678901234567890123456789012345678901234567890"
+                      "1234(void *t) { (void)t; }\n"))
+    skip();
+  is_refused(
+      "handlers=names.so\n"
+      "3=handler_a234567890123456789012345678901234567890123456789012345678901234\n",
+      2,
+      "3=handler_a234567890123456789012345678901234567890123456789012345678901234: expected a "
+      "name of 1 to 63 characters behind handler_");
+}
+
+static void request_gives(threadpool_t *pool, const char *json, int status, const char *text) {
+  result_t *r = threadpool_wait_result(pool, threadpool_submit(pool, json), UINT32_MAX);
+  assert_non_null(r);
+  if (r->status != status) fail_msg("%s: %d %s", json, r->status, r->error_msg);
+  if (status)
+    assert_string_equal(r->error_msg, text);
+  else
+    assert_string_equal(r->data, text);
+  threadpool_result_free(r);
+}
+static void a_handler_may_have_two_opcodes(void **state) {
+  (void)state;
+  const char *text =
+      "3=handler_echo\n4=handler_echo\n5=blocking:handler_file_read\n6=poll:handler_sleep\n";
+  write_file("c", text, strlen(text));
+  threadpool_t *pool = threadpool_create(in_folder("c"));
+  if (!pool) fail_msg("%s", threadpool_last_error());
+  request_gives(pool, "{\"opcode\": 3, \"args\": {}}", 0, "{}");
+  request_gives(pool, "{\"opcode\": 3, \"op\": \"echo\", \"args\": {}}", 0, "{}");
+  request_gives(pool, "{\"opcode\": 4, \"op\": \"echo\", \"args\": {}}", 0, "{}");
+  request_gives(pool, "{\"opcode\": 4, \"op\": \"sleep\", \"args\": {}}", ERR_INVALID_JSON,
+                "opcode 4 is echo, but \"op\" says sleep: give one of them");
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(files_that_cannot_be_read_are_told),
@@ -237,6 +308,8 @@ int main(void) {
       cmocka_unit_test(no_memory_for_a_plugin_is_told),
       cmocka_unit_test(a_result_outlives_its_plugins_pool),
       cmocka_unit_test(a_plugins_state_is_dropped),
+      cmocka_unit_test(a_handler_that_cannot_be_is_told_with_its_line),
+      cmocka_unit_test(a_handler_may_have_two_opcodes),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

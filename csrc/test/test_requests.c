@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <alloca.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -466,7 +467,10 @@ static void memory_is_read_and_written_by_name(void **state) {
   gives("{\"opcode\": 4, \"args\": {\"read_from\": \"b\", \"offset\": 1, \"length\": 7}}", 0,
         ".Hello.");
   gives("{\"opcode\": 3, \"args\": {\"write_to\": \"b\", \"data\": \"Hello\", \"offset\": 12}}",
-        ERR_INVALID_ARGUMENT, "bytes 12 to 17: the region has 16");
+        ERR_INVALID_ARGUMENT, "offset 12 and length 5: the region has 16 bytes");
+  gives("{\"opcode\": 4, \"args\": {\"read_from\": \"b\", \"offset\": 16, \"length\": "
+        "18446744073709551615}}",
+        ERR_INVALID_ARGUMENT, "offset 16 and length 18446744073709551615: the region has 16 bytes");
   gives("{\"opcode\": 4, \"args\": {\"read_from\": \"c\"}}", ERR_SYMBOL_NOT_FOUND,
         "unknown symbol: c");
   assert_int_equal(symbol_unregister(threadpool_symbols(pool), "b"), 0);
@@ -503,6 +507,28 @@ static void files_are_read_and_written(void **state) {
     *strrchr(path, '/') = '\0';
     rmdir(path);
   }
+  end();
+}
+
+/* Wrong: a file that was to grow is replaced. */
+static void unknown_arguments_are_refused(void **state) {
+  (void)state;
+  begin((threadpool_options){.workers = 1});
+  gives("{\"op\": \"file_write\", \"args\": {\"path\": \"/no/such/file\", \"data\": \"x\", "
+        "\"apend\": "
+        "true}}",
+        ERR_INVALID_ARGUMENT,
+        "unknown argument \"apend\": expected path, data, append, mode, make_directories");
+  gives("{\"op\": \"file_read\", \"args\": {\"path\": \"/dev/null\", \"\": 1}}",
+        ERR_INVALID_ARGUMENT, "unknown argument \"\": expected path, offset, length, max_bytes");
+  gives("{\"op\": \"write_memory\", \"args\": {\"write_to\": \"b\", \"data\": \"x\", \"dat\": 1}}",
+        ERR_INVALID_ARGUMENT, "unknown argument \"dat\": expected write_to, data, offset");
+  gives("{\"op\": \"read_memory\", \"args\": {\"read_from\": \"b\", \"rea\\nd\": 1}}",
+        ERR_INVALID_ARGUMENT,
+        "unknown argument \"rea\\u000ad\": expected read_from, offset, length");
+  gives("{\"op\": \"sleep\", \"args\": {\"ms\": 60000, \"s\": 1}}", ERR_INVALID_ARGUMENT,
+        "unknown argument \"s\": expected ms");
+  gives("{\"op\": \"echo\", \"args\": {\"anything\": 1}}", 0, "{\"anything\":1}");
   end();
 }
 
@@ -558,10 +584,103 @@ static void a_handler_that_crashes_is_an_error(void **state) {
   end();
 }
 
+static long each;
+
+/* What a handler breaks while it is in a call of the pool. Wrong: the call counts for ever, and the shutdown waits for it. */
+static void submit_from_nowhere(task_t *task) {
+  threadpool_submit(threadpool_pool(task), (const char *)nowhere);
+}
+static void a_bad_text_is_the_handlers_crash(void **state) {
+  (void)state;
+  begin((threadpool_options){.workers = 2, .max_pending = 2});
+  threadpool_handler h = {.name = "submits", .opcode = 204, .run = submit_from_nowhere};
+  assert_int_equal(threadpool_register(pool, &h), 0);
+  for (int i = 0; i < 10; i++)
+    gives("{\"op\": \"submits\"}", ERR_HANDLER_CRASH,
+          "handler submits crashed: SIGSEGV at address 0x10");
+  gives("{\"op\": \"echo\"}", 0, NULL);
+  end();
+}
+
+#ifndef TEST_SANITIZED /* instrumented code needs more stack than X4 gives */
+static volatile int never;
+static void submit_once(task_t *task) {
+  uint64_t id = threadpool_submit(threadpool_pool(task), "{\"op\": \"echo\", \"args\": {}}");
+  if (id) threadpool_detach(threadpool_pool(task), id);
+}
+static void emit_once(task_t *task) {
+  threadpool_emit(task, "part", 4);
+}
+static void fail_once(task_t *task) {
+  threadpool_fail(task, ERR_IO, "%s %f", "part", 0.1);
+}
+static void register_once(task_t *task) {
+  symbol_register(threadpool_symbols(threadpool_pool(task)), "r", &each, sizeof each);
+  symbol_unregister(threadpool_symbols(threadpool_pool(task)), "r");
+}
+enum { ENTRIES_TO_FREE = 5000 }; /* more than there is stack for */
+static result_t *entries_to_free[ENTRIES_TO_FREE];
+static _Atomic int to_free;
+static void free_once(task_t *task) {
+  (void)task;
+  int i = tp_sub(&to_free, 1, relaxed);
+  test_must(i > 0);
+  threadpool_result_free(entries_to_free[i - 1]);
+}
+static void without_end(task_t *task, void (*once)(task_t *)) {
+  volatile char room = 0;
+  once(task);
+  if (!never) without_end(task, once);
+  (void)room;
+}
+/* With little of the stack left, so that it does not take long. */
+static void near_the_end(task_t *task) {
+  pthread_attr_t a;
+  void *base;
+  size_t size;
+  test_must(pthread_getattr_np(pthread_self(), &a) == 0);
+  test_must(pthread_attr_getstack(&a, &base, &size) == 0);
+  pthread_attr_destroy(&a);
+  volatile char *room = alloca((size_t)((char *)&a - (char *)base) - (48 << 10));
+  room[0] = 0;
+  without_end(task, (void (*)(task_t *))threadpool_user_data(task));
+}
+static void crashes_at_last(const char *json) {
+  uint64_t id = threadpool_submit(pool, json);
+  result_t *r;
+  while ((r = wait_for(id))->flags == RESULT_PARTIAL) threadpool_result_free(r);
+  assert_int_equal(r->status, ERR_HANDLER_CRASH);
+  threadpool_result_free(r);
+}
+#endif
+static void a_stack_overflows_in_a_call(void **state) {
+  (void)state;
+#ifndef TEST_SANITIZED
+  begin((threadpool_options){.workers = 2, .max_pending = 1000});
+  void (*const once[])(task_t *) = {submit_once, emit_once, fail_once, register_once};
+  for (int i = 0; i < 4; i++) {
+    threadpool_handler h = {
+        .name = "overflows", .opcode = -1, .run = near_the_end, .user_data = (void *)once[i]};
+    assert_int_equal(threadpool_register(pool, &h), 0);
+    for (long k = test_size(10, 100); k > 0; k--) crashes_at_last("{\"op\": \"overflows\"}");
+  }
+  threadpool_handler h = {
+      .name = "overflows", .opcode = -1, .run = near_the_end, .user_data = (void *)free_once};
+  assert_int_equal(threadpool_register(pool, &h), 0);
+  for (long k = test_size(10, 100); k > 0; k--) {
+    for (; to_free < ENTRIES_TO_FREE; to_free++)
+      entries_to_free[to_free] = wait_for(threadpool_submit(pool, "{\"op\": \"echo\"}"));
+    crashes_at_last("{\"op\": \"overflows\"}");
+  }
+  while (to_free > 0) threadpool_result_free(entries_to_free[--to_free]);
+  gives("{\"op\": \"echo\"}", 0, NULL);
+  end();
+#endif
+}
+
 /* --- many at once: each ends once, with the right kind */
 
 enum { THREADS = 4 };
-static long each;
 static void *submitter(void *arg) {
   unsigned seed = (unsigned)(uintptr_t)arg;
   for (long i = 0; i < each; i++) {
@@ -641,8 +760,11 @@ int main(void) {
       cmocka_unit_test(results_outlive_their_pool),
       cmocka_unit_test(memory_is_read_and_written_by_name),
       cmocka_unit_test(files_are_read_and_written),
+      cmocka_unit_test(unknown_arguments_are_refused),
       cmocka_unit_test(a_request_without_text_has_a_payload),
       cmocka_unit_test(a_handler_that_crashes_is_an_error),
+      cmocka_unit_test(a_bad_text_is_the_handlers_crash),
+      cmocka_unit_test(a_stack_overflows_in_a_call),
       cmocka_unit_test(every_request_ends_once),
       cmocka_unit_test(a_request_survives_every_failure),
   };

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -10,6 +11,7 @@
 #include "api/pool.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "test/help.h"
 
 static long scale(long normal) {
   if (getenv("TP_QUICK")) return normal / 20 ? normal / 20 : 1;
@@ -39,6 +41,11 @@ static int wait_code(tp_task *t) {
 static tp_poll add_one(tp_task *t, void *arg) {
   (void)t;
   tp_add((_Atomic long *)arg, 1, relaxed);
+  return TP_READY;
+}
+
+static tp_poll ready_at_once(tp_task *t, void *arg) {
+  (void)t, (void)arg;
   return TP_READY;
 }
 
@@ -309,6 +316,49 @@ static void shutdown_ends_every_task_once(void **state) {
   }
 }
 
+static void *drain_at_once(void *arg) {
+  tp_tasks_drain(arg, 0);
+  return NULL;
+}
+/* K1. Wrong: a cancel, a wake, or a drain that cancels all ends it, and who made it goes on with what is gone. */
+static void a_task_that_has_not_begun_does_not_end(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 4; kind++) {
+    threadpool_t *pool = pool_with((threadpool_options){.workers = 1});
+    _Atomic long done = 0;
+    ends = 0;
+    tp_spawn_spec spec = {.poll = add_one,
+                          .arg = (void *)&done,
+                          .end = count_end,
+                          .priority = TP_NORMAL,
+                          .blocking = kind == 3};
+    int error = 1;
+    tp_task *t = tp_task_new(pool->tasks, &spec, &error);
+    assert_non_null(t);
+    assert_int_equal(error, 0);
+    tp_task_ref(t); /* ours: it is asked for its code */
+    pthread_t thread;
+    if (kind == 0) tp_task_wake(t);
+    if (kind == 1 || kind == 3) assert_true(tp_task_cancel(t));
+    if (kind == 2) {
+      assert_int_equal(pthread_create(&thread, NULL, drain_at_once, pool->tasks), 0);
+      test_wait(tp_task_cancelled(t));
+      usleep(5000);
+    } else { /* what came before it on the only worker is over, too */
+      assert_int_equal(
+          wait_code(spawn(pool, (tp_spawn_spec){.poll = ready_at_once, .priority = TP_NORMAL})), 0);
+    }
+    assert_false(tp_task_over(t));
+    assert_int_equal(ends, 0);
+    tp_task_post(t);
+    assert_int_equal(wait_code(t), kind == 0 ? 0 : ERR_CANCELLED);
+    assert_int_equal(done, kind == 0);
+    assert_int_equal(ends, 1);
+    if (kind == 2) pthread_join(thread, NULL);
+    assert_int_equal(threadpool_shutdown(pool), 0);
+  }
+}
+
 static void spawning_survives_every_failure(void **state) {
   (void)state;
   for (long nth = 1; nth < 20; nth++) {
@@ -341,6 +391,7 @@ int main(void) {
       cmocka_unit_test(blocking_tasks_hold_no_worker),
       cmocka_unit_test(a_waiting_worker_gives_its_seat_away),
       cmocka_unit_test(shutdown_ends_every_task_once),
+      cmocka_unit_test(a_task_that_has_not_begun_does_not_end),
       cmocka_unit_test(spawning_survives_every_failure),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,6 +184,52 @@ static void a_backlog_splits_and_merges(void **state) {
   end();
 }
 
+/* An updater at work has a backlog. Wrong: a request by itself, as long as a bundle, waits at its end; DESIGN: it must not
+ * wait for a worker just to be read. */
+static _Atomic bool reading;
+static void read_slowly(tp_letter *letter) {
+  tp_store(&reading, true, release);
+  while (tp_load(&hold, acquire)) tp_pause();
+  tp_call_open(letter);
+}
+static void a_request_by_itself_does_not_wait_behind_a_backlog(void **state) {
+  (void)state;
+  enum { BATCH = 32, LONG = 5000 };
+  begin((threadpool_options){.workers = 1});
+  tp_updaters *before = pool->requests->updaters;
+  pool->requests->updaters = tp_updaters_new(pool->tasks, read_slowly);
+  assert_non_null(pool->requests->updaters);
+  tp_store(&hold, true, relaxed);
+  tp_store(&reading, false, relaxed);
+  threadpool_request q[BATCH];
+  uint64_t ids[8 * BATCH];
+  for (int i = 0; i < BATCH; i++) q[i] = (threadpool_request){.json = "no JSON"};
+  for (int i = 0; i < 8; i++) {
+    if (i == 0) test_wait(test_all_parked(pool));
+    assert_int_equal(threadpool_submit_batch(pool, q, BATCH, ids + i * BATCH), BATCH);
+    test_wait(tp_load(&reading, acquire));
+    for (int k = 0; k < BATCH; k++) /* batches keep their way */
+      assert_int_equal(threadpool_status(pool, ids[i * BATCH + k]), THREADPOOL_QUEUED);
+  }
+  char text[LONG + 1] = {0};
+  memset(text, 'x', LONG);
+  result_t *r = threadpool_poll_result(pool, threadpool_submit(pool, text));
+  assert_non_null(r);
+  assert_int_equal(r->status, ERR_INVALID_JSON);
+  threadpool_result_free(r);
+  tp_store(&hold, false, release);
+  for (int i = 0; i < 8 * BATCH; i++) {
+    r = threadpool_wait_result(pool, ids[i], UINT32_MAX);
+    assert_int_equal(r->status, ERR_INVALID_JSON);
+    threadpool_result_free(r);
+  }
+  tp_updaters *mine = pool->requests->updaters;
+  test_wait(test_all_parked(pool)); /* its updaters have ended */
+  pool->requests->updaters = before;
+  end();
+  tp_updaters_free(mine);
+}
+
 /* The growth itself, held in the middle: nobody waits for it but who needs the new records. Wrong: workers, or those who
  * fetch, take the lock of the table as well, and the waits here never end. */
 static _Atomic int accepted;
@@ -264,6 +310,7 @@ int main(void) {
       cmocka_unit_test(a_letter_that_meets_a_retiring_updater_is_opened),
       cmocka_unit_test(without_a_task_the_sender_reads),
       cmocka_unit_test(a_backlog_splits_and_merges),
+      cmocka_unit_test(a_request_by_itself_does_not_wait_behind_a_backlog),
       cmocka_unit_test(workers_go_on_while_the_table_grows),
       cmocka_unit_test(a_shutdown_finishes_what_was_sent),
   };

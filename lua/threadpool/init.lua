@@ -10,19 +10,23 @@ end
 
 local core = require "threadpool.core"
 local Error = require "threadpool.error"
+local channel = require "threadpool.channel"
+local group = require "threadpool.group"
 local Pool = require "threadpool.pool"
 local Task = require "threadpool.task"
 local sched = require "threadpool.sched"
+local share = require "threadpool.share"
 
 local M = {}
 
 M.Error, M.Pool, M.Task = Error, Pool, Task
+M.share = share.share
 
 local newest = setmetatable({}, { __mode = "v" })
 
 local names = { workers = true, blocking = true, drain_ms = true, park_timeout_ms = true, idle_yield = true,
   pin = true, max_pending = true, max_request_bytes = true, max_depth = true, window = true,
-  initial_capacity = true, init = true }
+  initial_capacity = true, init = true, grace = true }
 
 ---Make a pool.
 ---@class threadpool.Options
@@ -55,10 +59,14 @@ function M.new(options)
     if o.init ~= nil and type(o.init) ~= "function" then
       error("threadpool.new: option 'init': a function expected, got " .. type(o.init), 2)
     end
+    if o.grace ~= nil and (type(o.grace) ~= "number" or not (o.grace >= 0 and o.grace < 1e5)) then
+      error("threadpool.new: option 'grace': seconds expected, 0 or more", 2)
+    end
   elseif options ~= nil then
     error("threadpool.new: a table of options or the path of a config file expected, got " .. type(options), 2)
   end
   o.path, o.cpath = package.path, package.cpath
+  o.grace_ms = math.ceil((o.grace or 1) * 1000)
   local ok, handle, code, message = pcall(core.create, o)
   if not ok then error("threadpool.new: " .. tostring(handle), 2) end
   if not handle then return nil, Error.new(code, message) end
@@ -86,6 +94,15 @@ function M.spawn(...) return M.here():spawn(...) end
 ---@see threadpool.Pool.stream
 function M.stream(...) return M.here():stream(...) end
 
+---@see threadpool.Pool.map
+function M.map(...) return M.here():map(...) end
+---@see threadpool.Pool.each
+function M.each(...) return M.here():each(...) end
+---@see threadpool.Pool.reduce
+function M.reduce(...) return M.here():reduce(...) end
+---@see threadpool.Pool.for_range
+function M.for_range(...) return M.here():for_range(...) end
+
 function sched.timer(seconds)
   local ms = math.min(math.max(math.ceil(seconds * 1000), 0), 4294967295)
   return assert(M.here():submit(('{"op":"sleep","args":{"ms":%.0f}}'):format(ms)))
@@ -97,6 +114,10 @@ function M.sleep(seconds)
   if type(seconds) ~= "number" or seconds ~= seconds then error("sleep: seconds expected", 2) end
   if seconds > 0 then sched.sleep(seconds) end
 end
+
+---@see threadpool.Channel
+M.channel = channel.new
+M.group, M.first, M.all = group.group, group.first, group.all
 
 M.run, M.go, M.pump = sched.run, sched.go, sched.pump
 

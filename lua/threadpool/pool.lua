@@ -3,15 +3,18 @@
 local core = require "threadpool.core"
 local Error = require "threadpool.error"
 local Task = require "threadpool.task"
+local group = require "threadpool.group"
 local json = require "threadpool.json"
+local map = require "threadpool.map"
 local sched = require "threadpool.sched"
+local share = require "threadpool.share"
 
 local type = type
 
 ---@class threadpool.Pool
 ---@field _core userdata
 ---@field _base integer  added to the indexes of its tasks in sched.handles
----@field _pool any  the C library's handle, for the FFI
+---@field _pool ffi.cdata*?  of handle()
 local Pool = {}
 Pool.__index = Pool
 Pool.__threadpool = "threadpool.pool"
@@ -180,6 +183,15 @@ function Pool:stream(request, ...)
   end
 end
 
+---Run functions on workers at the same time.
+---
+---  local a, b = pool:join(f, g)
+---
+---@type fun(self: threadpool.Pool, ...: function): any
+Pool.join = group.join
+Pool.map, Pool.each, Pool.reduce = map.map, map.each, map.reduce
+Pool.region, Pool.for_range = share.region, share.for_range
+
 ---@param worker? integer  counted from 1; nil: all
 ---@return table<string, integer>  the counters of docs/LUA.md
 function Pool:stats(worker)
@@ -230,6 +242,16 @@ function Pool:close(options)
   core.close(self._core, -1)
   sched.pump()
   return true
+end
+
+---The C library's handle, `threadpool_t *`: for functions of `require "threadpool.library"`.
+---@return ffi.cdata*
+function Pool:handle()
+  if not self._pool then
+    require "threadpool.library"
+    self._pool = require("ffi").cast("threadpool_t *", core.pointer(self._core))
+  end
+  return self._pool
 end
 
 function Pool:__tostring()

@@ -69,13 +69,20 @@ local function current_root()
 end
 M.current_root = current_root
 
----Worker: the call is over. Its coroutines that wait for something are left to the collector.
+---Worker: the call is over, perhaps in the middle of something: what it waited for may still know its root. `leaving`
+---of that are functions that want to know. Its coroutines that wait for something are left to the collector.
 function M.forget(call)
   local root = roots[call]
   if not root then return end
   roots[call] = nil
   root.call = nil
+  if root.leaving then
+    for leave in pairs(root.leaving) do leave() end
+  end
 end
+
+---What was packed by reference for the task that is being spawned: threadpool.share.
+M.anchors = {}
 
 -- --- errors of coroutines and callbacks that nobody awaits
 
@@ -228,6 +235,10 @@ end
 local function add_watcher(task, waiter)
   local watch = task._watch
   if not watch then
+    if task._park and task:_park() then -- it is over at once (channel.lua); who waits looks again
+      if type(waiter) == "table" and waiter.tell then waiter.tell(task, waiter) end
+      return
+    end
     watch = {}
     task._watch = watch
     keep(task)
@@ -242,7 +253,10 @@ local function remove_watcher(task, waiter)
   for i = #watch, 1, -1 do
     if watch[i] == waiter then table.remove(watch, i) end
   end
-  if #watch == 0 then let_go(task) end
+  if #watch == 0 then
+    let_go(task)
+    if task._unpark then task:_unpark() end
+  end
 end
 M.remove_watcher = remove_watcher
 
@@ -259,7 +273,7 @@ local out, told, out_count = {}, 0, 0
 
 ---What there is goes to its tasks, and nobody is told yet: while a program submits without end, memory stays level.
 function M.absorb()
-  out_count = core.drain(handles, out, out_count)
+  out_count = core.drain(handles, kept, out, out_count)
 end
 
 ---A task that is dropped before its end must not keep its producer waiting for room: what is collected with the task
@@ -290,11 +304,13 @@ local function tell_watchers(task)
   end
 end
 
+M.tell_watchers = tell_watchers
+
 ---What there is goes to its tasks, and who watches them is told. A callback may get here again: then the rest is told
 ---there, and nothing is left when it returns.
 ---@return integer  how many were told
 local function drain()
-  out_count = core.drain(handles, out, out_count)
+  out_count = core.drain(handles, kept, out, out_count)
   local n = 0
   while told < out_count do
     local task = next_out()
@@ -391,6 +407,21 @@ local function who_waits(root)
   return co
 end
 
+M.who_waits = who_waits
+
+---By waiter: the innermost group that it is in (group.lua). What waits in one that has failed is told by an error.
+M.group_of = setmetatable({}, { __mode = "k" })
+local group_of = M.group_of
+
+---The error that ends the waits of who is in this group; nil: none.
+local function why_stopped(group)
+  while group do
+    if group.err then return group.err end
+    group = group.outer
+  end
+end
+M.why_stopped = why_stopped
+
 ---Worker: give the turn away, until the task is woken or the earliest of its deadlines has come.
 local function idle_worker(root)
   local at = root.deadlines and deadlines.earliest(root.deadlines)
@@ -423,10 +454,13 @@ if jit then jit.off(turn) end
 ---@param done fun(a: any): boolean
 ---@param tasks table[]  tasks, any of which may change that
 ---@param seconds? number
-local function wait(done, a, tasks, seconds)
+---@param shielded? boolean  also if its group has failed
+local function wait(done, a, tasks, seconds, shielded)
   if done(a) then return true end
   local root = current_root()
   local waiter = who_waits(root)
+  local group = waiter and not shielded and group_of[waiter]
+  if group then group.waits[waiter] = true end
   local deadline = seconds and core.now() + seconds
   local timer
   if deadline and waiter then
@@ -448,6 +482,7 @@ local function wait(done, a, tasks, seconds)
       break
     end
     if deadline and core.now() >= deadline then break end
+    if group and why_stopped(group) then break end
     if waiter == root then
       root.woken = false
       drain()
@@ -475,6 +510,11 @@ local function wait(done, a, tasks, seconds)
     remove_watcher(timer, waiter)
     timer:cancel()
     timer:detach()
+  end
+  if group then
+    group.waits[waiter] = nil
+    local err = not is_done and why_stopped(group)
+    if err then error(err, 0) end
   end
   return is_done
 end

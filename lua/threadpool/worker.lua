@@ -29,4 +29,18 @@ local function body()
   end
 end
 
+-- What is compiled is told, so that a function that never ends can be stopped in it (csrc/lua/stop.h). One area of machine
+-- code at a time, of a known size.
+if jit and jit.status() then
+  local ok, util = pcall(require, "jit.util")
+  jit.opt.start("sizemcode=" .. core.MACHINE_CODE_KB, "maxmcode=" .. core.MACHINE_CODE_KB)
+  if ok and util.tracemc then
+    jit.attach(function(what, trace)
+      if what ~= "stop" then return end
+      local _, address = util.tracemc(trace)
+      if address then core.machine_code(address) end
+    end, "trace")
+  end
+end
+
 return { body = body, pump = sched.drain, forget = sched.forget }

@@ -1,4 +1,4 @@
----What the specs share: `local help = dofile "spec/help.lua"`.
+---What the specs share: `local help = dofile "spec/help/common.lua"`.
 local ffi = require "ffi"
 local assert = require "luassert"
 
