@@ -278,6 +278,7 @@ describe("spawn", function()
       ffi.C.usleep(50000)
       return t
     end)
+    assert.is_true(help.eventually(one, function() return gate:status() == "running" end))
     for i, p in ipairs { "low", "normal", "high" } do
       tasks[i] = one:spawn({ priority = p, on_result = function() order[#order + 1] = p end }, function() end)
     end
