@@ -87,7 +87,13 @@ end
 ---@param seconds number
 function M.sleep(seconds)
   if type(seconds) ~= "number" or seconds ~= seconds then error("sleep: seconds expected", 2) end
-  if seconds > 0 then sched.timer(seconds):await() end
+  if seconds <= 0 then return end
+  local timer = sched.timer(seconds)
+  local ok, err = pcall(timer.await, timer)
+  if ok then return end
+  timer:cancel() -- a group was left
+  timer:detach()
+  error(err, 0)
 end
 
 ---@see threadpool.Channel
