@@ -188,6 +188,7 @@ describe("a group", function()
   end)
 
   it("gives what a coroutine returns, and its error", function()
+    local _
     local a, b, err = threadpool.group(function(g)
       local task = g:go(function(x, y) return x + y, x * y end, 3, 4)
       return task:await()

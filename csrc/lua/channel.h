@@ -69,7 +69,8 @@ typedef struct tp_wait {
   tp_channel *channel;         /* with a reference; NULL: it was given back */
   threadpool_queue *queue;     /* constant, as is id: the notice's task_id */
   uint64_t id;
-  tp_message *message; /* K1: a sender's, until it was taken over; a receiver's, until it has taken it */
+  tp_message
+      *message; /* K1: a sender's, until it was taken over; a receiver's, until it has taken it */
   tp_entry *notice;    /* K1: until it is told */
   int code;            /* K1 */
   tp_wait_stage stage; /* K1 */

@@ -48,7 +48,8 @@ typedef struct tp_origin {
 typedef struct tp_codec {
   tp_bytes out;
   const char *what; /* what the values are: "argument" */
-  tp_bytes mentions; /* of channels, in the message that was written last: who sends it keeps them (K6, K8) */
+  tp_bytes
+      mentions; /* of channels, in the message that was written last: who sends it keeps them (K6, K8) */
   /* the rest is the codec's own */
   int names, numbers,
       loaded; /* tables of the state, as of luaL_ref: codec.c says what is in them */

@@ -135,8 +135,7 @@ static int env_spawn(lua_State *L) {
   q.size = env->codec.out.size;
   int n = submit(L, p, &q);
   if (n != 1) return n;
-  if (env->codec.mentions.size)
-    tp_lua_mention(p->lua, (uint64_t)lua_tonumber(L, -1), &env->codec);
+  if (env->codec.mentions.size) tp_lua_mention(p->lua, (uint64_t)lua_tonumber(L, -1), &env->codec);
   int id = lua_gettop(L), places = push_place(env, L);
   if (places) lua_remove(L, id + 1); /* the caller itself */
   return 1 + places;
