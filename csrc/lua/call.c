@@ -228,10 +228,6 @@ static void give_result(tp_lua_call *c) {
 }
 
 static void give_error(tp_vm *vm, tp_lua_call *c) {
-  if (tp_lua_was_stopped(vm)) {
-    threadpool_fail(c->call, ERR_CANCELLED, "stopped: it did not end when it was told to");
-    return;
-  }
   if (protected(vm, describe, c) || protected(vm, describe_text, c))
     give_result(c);
   else if (c->call->result.r.status >= 0)
@@ -249,6 +245,7 @@ static int run(tp_vm *vm, tp_lua_call *c, void **state) {
   tp_lua_stop_begin(vm, c);
   int status = lua_resume(c->co, 0);
   tp_lua_stop_end(vm);
+  bool stopped = tp_lua_was_stopped(vm);
   const void *what = status == LUA_YIELD ? lua_touserdata(c->co, -1) : NULL;
   if (status == LUA_YIELD && what != &FINISHED) {
     lua_settop(c->co, 0);
@@ -258,9 +255,10 @@ static int run(tp_vm *vm, tp_lua_call *c, void **state) {
   }
   *state = NULL;
   if (status == LUA_YIELD) {
-    tp_lua_was_stopped(vm); /* too late */
     lua_settop(c->co, 0);
     give_result(c);
+  } else if (stopped) {
+    threadpool_fail(c->call, ERR_CANCELLED, "stopped: it did not end when it was told to");
   } else {
     give_error(vm, c);
   }

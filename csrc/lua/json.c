@@ -108,7 +108,8 @@ static int decode(lua_State *L) {
   size_t length;
   const char *text = lua_tolstring(L, 1, &length);
   tp_arena arena;
-  arena.used = 0;
+  arena.used = 0; /* not its memory: that would be cleared for each text */
+  arena.blocks = NULL;
   const yyjson_alc memory = tp_json_memory(&arena);
   yyjson_read_err error;
   reading r = {0};

@@ -127,6 +127,9 @@ TP_WEAK void luaL_unref(lua_State *L, int table, int ref);
 TP_WEAK void luaL_where(lua_State *L, int level);
 TP_WEAK void luaL_traceback(lua_State *L, lua_State *of, const char *message, int level);
 
+/* Only LuaJIT has it, in all its builds: another Lua is known by it before anything else is asked of it. */
+TP_WEAK int luaJIT_setmode(lua_State *L, int index, int mode);
+
 #define lua_pop(L, n)           lua_settop(L, -(n)-1)
 #define lua_newtable(L)         lua_createtable(L, 0, 0)
 #define lua_pushcfunction(L, f) lua_pushcclosure(L, f, 0)

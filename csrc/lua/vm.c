@@ -363,14 +363,13 @@ void tp_vm_leave(tp_vm *vm, tp_lua_call *c) {
     vm->calls--;
   }
   bool unused = vm->calls == 0 && !vm->shared;
-  tp_task *t = next_in(vm);
-  tp_lock_release(&vm->lock);
-  wake(t);
-  if (unused)
-    put_back(vm);
-  else if (tp_completions_some(
-               vm->env.queue)) /* M4; a shared one stays, and so does one whose call is polled */
-    wake(suspended_in(vm));
+  tp_task *next = next_in(vm), *told = NULL;
+  /* M4: who has pushed before this section is seen here, and who pushes later finds c. */
+  if (tp_completions_some(vm->env.queue)) told = ref_of(vm->suspended.first);
+  tp_lock_release(&vm->lock); /* the state may be gone from here on, unless it is ours */
+  wake(next);
+  wake(told);
+  if (unused) put_back(vm);
 }
 
 void tp_vm_wake(tp_lua_call *c) {
@@ -412,7 +411,8 @@ void tp_vm_drop(tp_lua_call *c) {
   tp_task *task = c->task;
   tp_waits_end(&vm->env, &c->waits);
   tp_lock_acquire(&vm->lock);
-  bool breaks = c->stage == TP_LUA_RUNNING && !vm->broken; /* M6 */
+  bool breaks = c->stage == TP_LUA_RUNNING && !vm->broken; /* M6; on the thread that had it */
+  if (breaks) tp_lua_stop_end(vm);
   bool coming = c->stage == TP_LUA_COMING;
   if (c->stage == TP_LUA_SUSPENDED) unlink_call(&vm->suspended, c);
   if (c->stage == TP_LUA_WAITING) unlink_call(&vm->waiting, c);
