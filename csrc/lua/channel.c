@@ -389,7 +389,7 @@ static bool has_room(tp_mentions *ms) {
 static size_t sweep(tp_mentions *ms, tp_calls *cs, tp_mention *out) {
   size_t kept = 0, gone = 0;
   for (size_t i = 0; i < ms->count; i++) {
-    if (tp_call_exists(cs, ms->kept[i].id))
+    if (ms->kept[i].id == 0 || tp_call_exists(cs, ms->kept[i].id))
       ms->kept[kept++] = ms->kept[i];
     else
       out[gone++] = ms->kept[i].mention;
