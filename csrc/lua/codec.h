@@ -57,6 +57,8 @@ typedef struct tp_codec {
       *last; /* the function that was written last, if it is PLAIN; kept alive at `last_ref` */
   uint32_t last_number;
   int last_ref;
+  const void *owner;    /* whose functions `numbers`, `loaded` and `last` are about */
+  int owners;           /* of each owner, the table with these two */
   bool learned;         /* `names` holds the modules that were loaded then */
   tp_codec_slot *slots; /* the objects of this message, by address */
   uint32_t slot_count, objects, round;

@@ -95,7 +95,7 @@ static int push_place(tp_env *env, lua_State *L) {
   lua_Debug ar;
   if (!lua_getstack(L, 2, &ar) || !lua_getinfo(L, "lf", &ar)) return 0;
   const void *caller = lua_topointer(L, -1);
-  if (ar.currentline <= 0) {
+  if (ar.currentline <= 0) { /* called from C: pcall(pool.spawn, pool, f) */
     lua_pop(L, 1);
     return 0;
   }
@@ -355,9 +355,9 @@ static int env_workers(lua_State *L) {
   return 1;
 }
 
-/* pointer(pool) -> its address, for the FFI */
+/* pointer(pool) -> its address, for the FFI; also of one that is closed: calls say so then */
 static int env_pointer(lua_State *L) {
-  lua_pushlightuserdata(L, tp_env_pool(L, 1)->pool);
+  lua_pushlightuserdata(L, check_pool(L, 1)->pool);
   return 1;
 }
 
