@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/process.h"
+#include "lua/channel_lua.h"
 #include "lua/json.h"
 #include "lua/vm.h"
 #include "sched/stop.h"
@@ -14,8 +15,8 @@ static const char ENV[] = "threadpool.core.env", ENV_OF_STATE[] = "threadpool.co
                   CORE[] = "threadpool.core";
 
 void tp_module_open(tp_env *env, lua_State *L) {
-  (void)env;
   tp_lua_json_open(L);
+  tp_channel_open(env, L);
 }
 
 /* --- making a pool */

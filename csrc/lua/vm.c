@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "lua/channel_lua.h"
 #include "lua/stop.h"
 
 enum { IDLE_MOST = 4 };
@@ -123,6 +124,7 @@ static void unlist(tp_vm *vm) {
 static void vm_free(tp_vm *vm) {
   unlist(vm);
   if (vm->L && !vm->broken) lua_close(vm->L);
+  tp_channel_forget(&vm->env); /* what a broken one has */
   if (vm->broken) tp_lua_stop_unmap(vm); /* E5 */
   tp_memory_free(&vm->memory);           /* M6 */
   leave_mail(vm);
@@ -203,6 +205,7 @@ void tp_lua_close(tp_lua *lua) {
 
 void tp_lua_free(tp_lua *lua) {
   if (!lua) return;
+  tp_mentions_free(&lua->mentions);
   tp_lua_stop_free(lua);
   tp_protos_free(&lua->protos);
   tp_bytes_free(&lua->init);
@@ -406,6 +409,7 @@ static tp_task *next_after(tp_vm *vm, bool coming) {
 void tp_vm_drop(tp_lua_call *c) {
   tp_vm *vm = c->vm;
   tp_task *task = c->task;
+  tp_waits_end(&vm->env, &c->waits);
   tp_lock_acquire(&vm->lock);
   bool breaks = c->stage == TP_LUA_RUNNING && !vm->broken; /* M6; on the thread that had it */
   if (breaks) tp_lua_stop_end(vm);

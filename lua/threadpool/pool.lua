@@ -3,6 +3,7 @@
 local core = require "threadpool.core"
 local Error = require "threadpool.error"
 local Task = require "threadpool.task"
+local group = require "threadpool.group"
 local json = require "threadpool.json"
 local sched = require "threadpool.sched"
 
@@ -145,6 +146,13 @@ function Pool:stream(request, ...)
     return part
   end
 end
+
+---Run functions on workers at the same time.
+---
+---  local a, b = pool:join(f, g)
+---
+---@type fun(self: threadpool.Pool, ...: function): any
+Pool.join = group.join
 
 ---@param worker? integer  counted from 1; nil: all
 ---@return table<string, integer>  the counters of docs/LUA.md
