@@ -9,12 +9,15 @@
 ---      at only by who has the turn: so nothing is missed between.
 
 local core = require "threadpool.core"
+-- When the module is loaded again (busted does that) the tasks of the one before go on: results come to one place.
+if core.sched then return core.sched end
 local Error = require "threadpool.error"
 
 local running = coroutine.running
 local resume, yield, status = coroutine.resume, coroutine.yield, coroutine.status
 
 local M = {}
+core.sched = M
 
 ---Tasks by the index in their id, until their final result is there. A task that nobody has any more goes.
 M.handles = setmetatable({}, { __mode = "v" })
