@@ -6,6 +6,7 @@
 #   release   -O2, what is installed          asan, ubsan, tsan   sanitizers
 #   debug     -O1, checks thread roles        coverage            gcov
 #   fuzz      clang: libFuzzer, address and undefined behaviour
+#   rock      -O2, built by LuaRocks: never calls apt, and warnings stay warnings
 #
 # Set from outside: CC, CFLAGS, CPPFLAGS, LDFLAGS, WERROR= (warnings stay warnings), PREFIX, DESTDIR,
 # V=1 (show the commands), ONLY=name (tests, benchmarks or fuzzers to run).
@@ -20,6 +21,9 @@ PREFIX     ?= /usr/local
 LIBDIR     ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 DATADIR    ?= $(PREFIX)/share
+# Where the Lua module goes; LuaRocks calls these two so.
+INST_LIBDIR ?= $(LIBDIR)/lua/5.1
+INST_LUADIR ?= $(DATADIR)/lua/5.1
 
 # --- sources ------------------------------------------------------------------------------------
 # The layers from bottom to top; includes point downwards (config/build/check-includes.sh).
@@ -27,6 +31,8 @@ LAYERS := base sync sched task io pool ops ipc api lua
 
 LIB_SRCS    := $(sort $(wildcard $(LAYERS:%=csrc/%/*.c)))
 PUBLIC_HDRS := $(sort $(wildcard csrc/threadpool*.h))
+LUA_SRCS    := $(sort $(wildcard lua/threadpool/*.lua lua/threadpool/*/*.lua))
+SPECS       := $(sort $(wildcard spec/*_spec.lua))
 TEST_SRCS   := $(sort $(wildcard csrc/test/test_*.c))
 FUZZ_SRCS   := $(sort $(wildcard csrc/fuzz/fuzz_*.c))
 HELPER_SRCS := $(filter-out $(TEST_SRCS),$(sort $(wildcard csrc/test/*.c)))
@@ -48,8 +54,19 @@ FUZZ_SECONDS ?= 30
 
 # pkg-config names of the libraries that the library itself links with.
 REQUIRES := yyjson
+# Their flags. LuaRocks has looked for yyjson itself, and says where it is.
+ifdef YYJSON_INCDIR
+YYJSON_RPATH     = $(if $(filter-out /usr/lib% /lib%,$(YYJSON_LIBDIR)),-Wl$(comma)-rpath$(comma)$(YYJSON_LIBDIR))
+REQUIRES_CFLAGS  = -I$(YYJSON_INCDIR)
+REQUIRES_LIBS    = $(if $(YYJSON_LIBDIR),-L$(YYJSON_LIBDIR)) $(YYJSON_RPATH) -lyyjson
+else
+REQUIRES_CFLAGS  = $(shell $(PKG_CONFIG) --cflags $(REQUIRES))
+REQUIRES_LIBS    = $(or $(shell $(PKG_CONFIG) --libs $(REQUIRES)),$(REQUIRES:%=-l%))
+endif
+comma := ,
 
 OPT_release  := -O2 -g
+OPT_rock     := -O2
 OPT_debug    := -O1 -g
 OPT_asan     := -O1 -g
 OPT_ubsan    := -O1 -g
@@ -72,12 +89,12 @@ INSTR_tsan += $(if $(findstring clang,$(shell $(CC) --version 2>/dev/null)),,-Wn
 endif
 
 CFLAGS ?= $(OPT_$(MODE))
-WERROR ?= -Werror
+WERROR ?= $(if $(filter rock,$(MODE)),,-Werror)
 DEFINES   := -std=c11 -D_GNU_SOURCE -Icsrc
 COMPILE    = $(CC) $(DEFINES) $(CPPFLAGS) -Wall -Wextra $(WERROR) $(CFLAGS) -pthread -fPIC \
-             $(INSTR_$(MODE)) $(if $(REQUIRES),$(shell $(PKG_CONFIG) --cflags $(REQUIRES)))
+             $(INSTR_$(MODE)) $(REQUIRES_CFLAGS)
 LINK       = $(CC) $(CFLAGS) -pthread $(INSTR_$(MODE)) $(LDFLAGS)
-LIBS       = $(if $(REQUIRES),$(shell $(PKG_CONFIG) --libs $(REQUIRES))) -ldl -lm $(LDLIBS)
+LIBS       = $(REQUIRES_LIBS) -ldl -lm $(LDLIBS)
 TEST_LIBS  = $(or $(shell $(PKG_CONFIG) --libs cmocka 2>/dev/null),-lcmocka)
 
 # --- how make runs ------------------------------------------------------------------------------
@@ -98,7 +115,7 @@ Q := $(if $(V),,@)
 .SUFFIXES:
 .SECONDARY:
 .PHONY: all tests fuzzers test debug stress asan ubsan tsan valgrind coverage fuzz model bench lint fmt \
-        check-generated install uninstall clean help FORCE
+        check-generated install uninstall rock install-rock clean help FORCE
 
 # --- build --------------------------------------------------------------------------------------
 all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool.a $(B)/threadpool/core.so ## Build build/release/libthreadpool.so and .a (the default)
@@ -106,9 +123,16 @@ all: $(B)/libthreadpool.so $(B)/libthreadpool.so.$(SOVERSION) $(B)/libthreadpool
 tests: $(TESTS)
 	@:
 
-# What the library is compiled with; the targets that need more have asked for it already.
+# What the library is compiled with; the targets that need more have asked for it already. LuaRocks
+# builds what it was asked for and installs nothing else.
 needs:
+ifeq ($(MODE),rock)
+	@echo '#include <yyjson.h>' | $(CC) $(CPPFLAGS) $(CFLAGS) $(REQUIRES_CFLAGS) -E -x c - >/dev/null 2>&1 || { \
+	  echo "threadpool: error: yyjson.h not found: install yyjson (Debian: libyyjson-dev), or say where it is:" \
+	    "YYJSON_DIR=/path" >&2; exit 1; }
+else
 	@config/build/deps.sh build
+endif
 
 fuzzers: $(FUZZERS)
 	@:
@@ -166,41 +190,44 @@ $(B)/flags $(B)/members: FORCE | needs
 -include $(patsubst %.o,%.d,$(LIB_OBJS) $(HELPER_OBJS) $(TEST_OBJS) $(call objects,$(FUZZ_SRCS)))
 
 # --- test ---------------------------------------------------------------------------------------
-# $(call run,mode,options of run-tests.sh): install what is missing, build, run every test program.
+# $(call run,mode,options of run-tests.sh,specs): install what is missing, build, run every test program and these specs.
 define run
 	@config/build/deps.sh test
-	@+$(SUBMAKE) MODE=$(1) $(3) tests
-	@CC="$(CC)" config/build/run-tests.sh $(2) $(filter $(if $(ONLY),$(ONLY:%=build/$(1)/test/test_%),%), \
-	  $(TEST_SRCS:csrc/test/%.c=build/$(1)/test/%))
+	@+$(SUBMAKE) MODE=$(1) all tests
+	@CC="$(CC)" config/build/run-tests.sh --build build/$(1) $(2) \
+	  $(filter $(if $(ONLY),$(ONLY:%=build/$(1)/test/test_%),%),$(TEST_SRCS:csrc/test/%.c=build/$(1)/test/%)) \
+	  $(filter $(if $(ONLY),$(ONLY:%=spec/%.lua),%),$(3))
 endef
 
-test: ## Install what is missing, build, and run every test suite (ONLY=name: one program, readme, install)
-	$(call run,release,--suite test $(if $(ONLY),,--specs) \
-	  $(if $(filter-out readme,$(ONLY)),,--readme build/release) \
-	  $(if $(filter-out install,$(ONLY)),,--install),all)
+# $(call unless_only,name,option): the option, if everything is to be run or this.
+unless_only = $(if $(filter-out $(1),$(ONLY)),,$(2))
+
+test: ## Install what is missing, build, and run every test suite (ONLY=name: one program, NAME_spec, readme, install, rock)
+	$(call run,release,--suite test $(call unless_only,readme,--readme build/release) \
+	  $(call unless_only,install,--install) $(call unless_only,rock,--rock),$(SPECS))
 
 debug: ## Build with -DTP_DEBUG=1 (thread roles and invariants are checked) and run the tests
-	$(call run,debug,--suite debug)
+	$(call run,debug,--suite debug,$(SPECS))
 
-stress: ## Run the tests in their long form (TP_STRESS=1)
-	$(call run,release,--suite stress --stress $(if $(ONLY),,--specs),all)
+stress: ## Run the tests in their long form (TP_STRESS=1), the specs also without the JIT and with a restless collector
+	$(call run,release,--suite stress --stress,$(SPECS))
 
 asan: ## Run the tests under AddressSanitizer, with leak detection
-	$(call run,asan,--suite asan)
+	$(call run,asan,--suite asan --preload asan,$(SPECS))
 
 ubsan: ## Run the tests under UndefinedBehaviorSanitizer
-	$(call run,ubsan,--suite ubsan)
+	$(call run,ubsan,--suite ubsan,$(SPECS))
 
 tsan: ## Run the tests under ThreadSanitizer
-	$(call run,tsan,--suite tsan --no-aslr)
+	$(call run,tsan,--suite tsan --no-aslr --preload tsan,$(SPECS))
 
 valgrind: ## Run the tests under valgrind's memcheck, in their short form
 	@config/build/deps.sh valgrind
-	$(call run,release,--suite valgrind --valgrind)
+	$(call run,release,--suite valgrind --valgrind,)
 
 coverage: ## Run the tests and show the line coverage of each source file
 	@rm -rf build/coverage
-	$(call run,coverage,--suite coverage)
+	$(call run,coverage,--suite coverage,$(SPECS))
 	@config/build/coverage.sh build/coverage
 
 fuzz: ## Feed arbitrary input to the parsers, FUZZ_SECONDS=30 each (ONLY=config: one; needs clang)
@@ -222,7 +249,7 @@ bench: ## Measure beside the peers, interleaved (ONLY=fib: one workload)
 lint: ## Check formatting, include directions, exported symbols; static analysis
 	@config/build/deps.sh lint
 	@+$(SUBMAKE) all
-	@config/build/lint.sh $(B)/libthreadpool.so "$(DEFINES)" "$(LAYERS)"
+	@config/build/lint.sh $(B)/libthreadpool.so "$(DEFINES)" "$(LAYERS)" $(VERSION)
 
 fmt: ## Format the C sources in place
 	@config/build/deps.sh lint
@@ -236,7 +263,13 @@ check-generated: ## Check that the tables of docs/BYTECODE.md, and what Lua's FF
 SO      := libthreadpool.so
 SO_FULL := $(SO).$(VERSION)
 
-install: ## Install the library, headers, threadpool.pc and config (PREFIX=/usr/local, DESTDIR=)
+# Every file of the Lua module, below INST_LUADIR. What is not there any more is not installed, nor removed.
+define install_lua
+	install -d $(patsubst lua/%,"$(DESTDIR)$(INST_LUADIR)/%",$(sort $(dir $(LUA_SRCS)))) "$(DESTDIR)$(INST_LIBDIR)/threadpool"
+	@set -e; for f in $(LUA_SRCS:lua/%=%); do install -m 644 "lua/$$f" "$(DESTDIR)$(INST_LUADIR)/$$f"; done
+endef
+
+install: ## Install the library, headers, threadpool.pc, config and the Lua module (PREFIX=/usr/local, DESTDIR=)
 	@+$(SUBMAKE) MODE=release all
 	install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(INCLUDEDIR)" "$(DESTDIR)$(DATADIR)/threadpool"
 	install -m 755 build/release/$(SO) "$(DESTDIR)$(LIBDIR)/$(SO_FULL)"
@@ -248,6 +281,8 @@ install: ## Install the library, headers, threadpool.pc and config (PREFIX=/usr/
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 	  -e 's|@VERSION@|$(VERSION)|' -e 's|@REQUIRES@|$(REQUIRES)|' config/build/threadpool.pc.in \
 	  >"$(DESTDIR)$(LIBDIR)/pkgconfig/threadpool.pc"
+	$(install_lua)
+	ln -srf "$(DESTDIR)$(LIBDIR)/$(SO_FULL)" "$(DESTDIR)$(INST_LIBDIR)/threadpool/core.so"
 	@# So that programs find the library at once; a packager (DESTDIR) does this otherwise.
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then PATH="$$PATH:/sbin" ldconfig || true; fi
 
@@ -256,7 +291,18 @@ uninstall: ## Remove what install has put under PREFIX
 	  "$(DESTDIR)$(LIBDIR)/$(SO_FULL)" "$(DESTDIR)$(LIBDIR)/libthreadpool.a" \
 	  "$(DESTDIR)$(LIBDIR)/pkgconfig/threadpool.pc" "$(DESTDIR)$(DATADIR)/threadpool/config" \
 	  $(PUBLIC_HDRS:csrc/%="$(DESTDIR)$(INCLUDEDIR)/%")
-	@rmdir "$(DESTDIR)$(DATADIR)/threadpool" 2>/dev/null || true
+	rm -f "$(DESTDIR)$(INST_LIBDIR)/threadpool/core.so" $(LUA_SRCS:lua/%="$(DESTDIR)$(INST_LUADIR)/%")
+	@rmdir "$(DESTDIR)$(DATADIR)/threadpool" "$(DESTDIR)$(INST_LIBDIR)/threadpool" \
+	  $(patsubst lua/%,"$(DESTDIR)$(INST_LUADIR)/%",$(shell printf '%s\n' $(sort $(dir $(LUA_SRCS))) | sort -r)) \
+	  2>/dev/null || true
+
+# The two steps of `luarocks make`: rockspec/*.rockspec.
+rock: ## Build the Lua module for LuaRocks (YYJSON_INCDIR=, YYJSON_LIBDIR=; installs no packages)
+	@+$(SUBMAKE) MODE=rock build/rock/libthreadpool.so
+
+install-rock:
+	$(install_lua)
+	install -m 755 build/rock/libthreadpool.so "$(DESTDIR)$(INST_LIBDIR)/threadpool/core.so"
 
 clean: ## Remove everything that was built
 	rm -rf build bench/target

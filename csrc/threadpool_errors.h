@@ -22,7 +22,8 @@
   X(ERR_IO, -12, "input or output failed")                                                         \
   X(ERR_BUSY, -13, "in use by somebody else")                                                      \
   X(ERR_FORKED, -14, "the pool belongs to the parent of this process")                             \
-  X(ERR_LUA, -15, "error in a Lua function")
+  X(ERR_LUA, -15, "error in a Lua function")                                                       \
+  X(ERR_CLOSED, -16, "the channel is closed")
 
 #define THREADPOOL_ERROR_ENUM(name, code, text) name = code,
 enum threadpool_error { THREADPOOL_ERRORS(THREADPOOL_ERROR_ENUM) };

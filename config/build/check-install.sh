@@ -2,7 +2,7 @@
 # check-install.sh - installs into a temporary prefix and uses the library from there, as others do.
 #
 # One line for each case, `ok NAME` or `FAILED NAME` after what was said. The cases: programs in C and for LuaJIT
-# (csrc/test/installed), examples/handlers, and that uninstall leaves no file.
+# (csrc/test/installed), the Lua module, examples/handlers, and that uninstall leaves no file.
 # Depends on: common.sh; make, CC (gcc), pkg-config, luajit, coreutils.   Used by: run-tests.sh.
 set -u
 export LC_ALL=C
@@ -33,7 +33,8 @@ case_of() {
 # make_at TARGET: LIBDIR and the like are said, so that the caller's do not lead out of the prefix.
 make_at() {
   "${MAKE:-make}" --no-print-directory "$1" PREFIX="$prefix" LIBDIR="$prefix/lib" \
-    INCLUDEDIR="$prefix/include" DATADIR="$prefix/share" DESTDIR=
+    INCLUDEDIR="$prefix/include" DATADIR="$prefix/share" INST_LIBDIR="$prefix/lib/lua/5.1" \
+    INST_LUADIR="$prefix/share/lua/5.1" DESTDIR=
 }
 
 # prints EXPECTED COMMAND...: the command ends well within 20 s, and what it prints is like the pattern.
@@ -77,6 +78,13 @@ client_of_the_document() {
   prints '' luajit "$here/client.lua" "$root/docs/BYTECODE.md"
 }
 
+# By the names that LuaJIT looks for below a prefix that it knows.
+lua_module() {
+  LUA_PATH="$prefix/share/lua/5.1/?.lua;$prefix/share/lua/5.1/?/init.lua;;" LUA_CPATH="$prefix/lib/lua/5.1/?.so;;" \
+    prints 3 luajit -e 'local pool = require "threadpool".new { workers = 2 }
+      print(pool:spawn(function(a, b) return a + b end, 1, 2):await())'
+}
+
 example_handlers() {
   make -s -C handlers CC="${CC:-gcc}" CFLAGS="-O2 -Werror" PKG_CONFIG_PATH="$PKG_CONFIG_PATH" &&
     timeout --kill-after=5 20 make -s -C handlers run PKG_CONFIG_PATH="$PKG_CONFIG_PATH" >printed &&
@@ -109,6 +117,7 @@ case_of "C program" c_program
 case_of "Lua program as it stands" lua_as_it_stands
 case_of "Lua program with arguments" lua_with_arguments
 case_of "Lua client by docs/BYTECODE.md" client_of_the_document
+case_of "Lua module" lua_module
 case_of "examples/handlers" example_handlers
 
 cd "$root" || exit 1

@@ -3,7 +3,7 @@
 #
 #   deps.sh build|test|lint|model|bench|valgrind|fuzz
 #
-# The check looks for the thing itself (command, pkg-config module, header, file), never asks apt,
+# The check looks for the thing itself (command, pkg-config module, header, Lua module, file), never asks apt,
 # and works without network. With TP_NO_INSTALL=1 nothing is installed, only named.
 # Depends on: common.sh, from-trixie.sh.   Used by: Makefile.
 set -u
@@ -25,6 +25,12 @@ test        pc:luajit           libluajit-5.1-dev     luajit-devel         luaji
 test        cmd:luarocks        luarocks              luarocks             luarocks  luarocks
 test        cmd:busted          lua-busted            rock:busted          rock:busted   rock:busted
 test        cmd:luacheck        lua-check             rock:luacheck        rock:luacheck rock:luacheck
+test        cmd:lua5.1          lua5.1                compat-lua           lua51     -
+test        lua.h:lua*5*1       liblua5.1-0-dev       compat-lua-devel     lua51     -
+test        lua:luv             lua-luv               rock:luv             rock:luv  rock:luv
+test        lua:copas           lua-copas             rock:copas           rock:copas    rock:copas
+test        lua:cqueues         lua-cqueues           rock:cqueues         rock:cqueues  rock:cqueues
+test        lua:socket          lua-socket            rock:luasocket       rock:luasocket  rock:luasocket
 test        cmd:strace          strace                strace               strace    strace
 lint        cmd:clang-format    clang-format          clang-tools-extra    clang     clang-format
 lint        cmd:clang-tidy      clang-tidy            clang-tools-extra    clang     llvm
@@ -69,6 +75,8 @@ present() {
   case "$1" in
     cmd:*) command -v "$what" >/dev/null ;;
     pc:*) pkg-config --exists "$what" 2>/dev/null ;;
+    lua:*) luajit -e "require '$what'" >/dev/null 2>&1 ;;
+    lua.h:*) compgen -G "/usr/include/$what/lua.h" >/dev/null ;; # LuaRocks wants it, whatever it builds
     hdr:*) echo "#include <$what>" | "${CC:-gcc}" -E -x c - >/dev/null 2>&1 ;;
     rt:*) compgen -G "$(runtime_directory)/libclang_rt.$what*.a" >/dev/null ;;
     crate:*) compgen -G "/usr/share/cargo/registry/$what-[0-9]*" >/dev/null ;;

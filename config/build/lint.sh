@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # lint.sh - checks on the sources; each counts as one in `N passed, N failed`.
 #
-#   lint.sh LIBRARY "PREPROCESSOR FLAGS" "LAYERS"
+#   lint.sh LIBRARY "PREPROCESSOR FLAGS" "LAYERS" VERSION
 #
 # Two analysers, because each is blind where the other sees: clang's follows memory through an atomic
 # exchange to its use after free, cppcheck sees a null pointer that came from an atomic load.
@@ -11,7 +11,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=config/build/common.sh
 . config/build/common.sh
-library=$1 flags=$2 layers=$3
+library=$1 flags=$2 layers=$3 version=$4
 
 passed=0 failed=0
 
@@ -55,10 +55,21 @@ cpp_check() {
     -j "$(nproc)" --enable=warning,portability ${flags/-std=/--std=}
 }
 
-# Only the public names leave the library.
+# Only the public names leave the library, and the one that `require "threadpool.core"` looks for.
 symbols() {
-  nm -D --defined-only "$library" | awk '$NF !~ /^(threadpool|symbol)_/ {
-    print "exported, but not threadpool_* or symbol_*: " $NF; bad = 1 } END { exit bad }'
+  nm -D --defined-only "$library" | awk '$NF !~ /^(threadpool|symbol)_/ && $NF != "luaopen_threadpool_core" {
+    print "exported, but not threadpool_*, symbol_* or luaopen_threadpool_core: " $NF; bad = 1 } END { exit bad }'
+}
+
+# The rockspec of the release is the one of the development but for its version and where it comes from.
+rockspecs() {
+  local development=rockspec/threadpool-scm-1.rockspec released=rockspec/threadpool-$version-1.rockspec
+  [ -e "$released" ] || {
+    echo "$released is missing: VERSION in the Makefile is $version"
+    return 1
+  }
+  diff <(sed 's/"scm-1"/"VERSION"/; s/branch = ".*"/REVISION/' "$development") \
+    <(sed "s/\"$version-1\"/\"VERSION\"/; s/tag = \"v$version\"/REVISION/" "$released")
 }
 
 shell_scripts() {
@@ -68,6 +79,7 @@ shell_scripts() {
 check "format (clang-format)" formatting
 check "include directions" config/build/check-includes.sh "$layers"
 check "exported symbols" symbols
+check "rockspecs" rockspecs
 check "generated tables" config/build/generate-tables.sh --check
 check "generated cdef.lua" config/build/generate-cdef.sh --check
 check "analysis (clang-tidy)" clang_tidy

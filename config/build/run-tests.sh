@@ -1,21 +1,27 @@
 #!/usr/bin/env bash
-# run-tests.sh - runs test programs one after another and counts what they report.
+# run-tests.sh - runs test programs and specs one after another and counts what they report.
 #
-#   run-tests.sh [--suite NAME] [--stress] [--no-aslr] [--valgrind] [--specs] [--readme DIR] [--install]
-#                PROGRAM...
+#   run-tests.sh [--suite NAME] [--build DIR] [--stress] [--no-aslr] [--preload NAME] [--valgrind]
+#                [--readme DIR] [--install] [--rock] PROGRAM... spec/NAME_spec.lua...
+#
+# A spec runs with busted in a process of its own, so that a crash in one does not hide the others.
 #
 #   --suite NAME  the name in the results file
-#   --stress      the tests' long form (TP_STRESS=1)
+#   --build DIR   the specs use the library in it (build/release)
+#   --stress      the tests' long form (TP_STRESS=1); the specs with those tagged #stress, and then without them once
+#                 for each mode of spec/modes/mode.lua
 #   --no-aslr     without address randomisation, where the system lets us: gcc's ThreadSanitizer
 #                 dies of "unexpected memory mapping" where the kernel randomises many bits
+#   --preload asan|tsan  the specs: LuaJIT is not built with the sanitizer, so its library is loaded first. What LuaJIT's
+#                 own code does is not seen, what ours does is.
 #   --valgrind    under memcheck, in the tests' short form (TP_QUICK=1)
-#   --specs       spec/*_spec.lua as well, with busted
-#   --readme DIR  the example of README.md as well, with the library in DIR
+#   --readme DIR  the examples of README.md as well, with the library in DIR
 #   --install     the library as it is installed as well, used by programs of others
+#   --rock        the Lua module as LuaRocks installs it as well
 #
 # Environment: TP_TEST_TIMEOUT, seconds for each program (300); TP_RESULTS, a file to which a line
 # `suite passed failed skipped` is appended. The last line is `N passed, N failed`.
-# Depends on: common.sh, check-readme.sh, check-install.sh, coreutils.   Used by: Makefile.
+# Depends on: common.sh, check-readme.sh, check-install.sh, check-rock.sh, run-spec.lua, coreutils.   Used by: Makefile.
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
@@ -23,24 +29,26 @@ cd "$(dirname "$0")/../.." || exit 1
 . config/build/common.sh
 
 suite="test"
-specs="" readme="" install=""
+build=build/release readme="" install="" rock="" preload="" modes=("")
 wrap=()
 exclude=(--exclude-tags=stress)
 limit=${TP_TEST_TIMEOUT:-}
 while [ $# -gt 0 ]; do
   case "$1" in
     --suite) suite=$2 && shift ;;
-    --stress) export TP_STRESS=1 && exclude=() && limit=${limit:-1800} ;;
+    --build) build=$2 && shift ;;
+    --stress) export TP_STRESS=1 && exclude=() && modes=("" nojit collector) && limit=${limit:-1800} ;;
     --no-aslr) setarch -R true 2>/dev/null && wrap=(setarch -R) ;;
+    --preload) preload=$("${CC:-gcc}" -print-file-name="lib$2.so") && shift ;;
     --valgrind)
       export TP_QUICK=1
       limit=${limit:-1800}
       wrap=(valgrind -q --fair-sched=yes --leak-check=full --error-exitcode=99
         "--errors-for-leak-kinds=definite,possible")
       ;;
-    --specs) specs=1 ;;
     --readme) readme=$2 && shift ;;
     --install) install=1 ;;
+    --rock) rock=1 ;;
     --*) die "unknown option $1" "The head of $0 lists them." ;;
     *) break ;;
   esac
@@ -120,8 +128,9 @@ cmocka_counts() {
     }' "$log"
 }
 
-for program in "$@"; do
-  timed "${wrap[@]}" "$program"
+# run_program PROGRAM: tests in C.
+run_program() {
+  timed "${wrap[@]}" "$1"
   read -r p f s open < <(cmocka_counts)
   why=$(reason)
   if [ "$open" -eq 1 ]; then
@@ -133,38 +142,59 @@ for program in "$@"; do
   elif [ "$f" -gt 0 ] && [ "$status" -lt 124 ]; then
     why="" # the status only repeats the count
   fi
-  report "$(basename "$program")" "$p" "$f" "$s" "$why"
-done
+  report "$(basename "$1")" "$p" "$f" "$s" "$why"
+}
 
-if [ -n "$specs" ] && compgen -G 'spec/*_spec.lua' >/dev/null; then
-  LUA_PATH="lua/?.lua;lua/?/init.lua;${LUA_PATH:-;}" \
-    timed busted --lua=luajit --output=plainTerminal "${exclude[@]}" spec
+# run_spec FILE MODE: one spec file, as it is or in a mode of spec/modes.
+run_spec() {
+  local name found environment=() tags=("${exclude[@]}")
+  name=$(basename "$1" .lua)${2:+ $2}
+  environment=("LUA_PATH=lua/?.lua;lua/?/init.lua;${LUA_PATH:-;}" "LUA_CPATH=$build/?.so;${LUA_CPATH:-;}")
+  if [ -n "$2" ]; then
+    environment[0]=LUA_PATH="spec/modes/?.lua;${environment[0]#LUA_PATH=}"
+    environment+=("LUA_INIT=@spec/modes/mode.lua" "TP_SPEC_MODE=$2")
+    tags=(--exclude-tags=stress)
+  fi
+  # LuaJIT's memory is not the sanitizer's, so what only Lua holds would count as lost.
+  [ -z "$preload" ] || environment+=("LD_PRELOAD=$preload" "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0")
+  timed "${wrap[@]}" env "${environment[@]}" luajit config/build/run-spec.lua --output=plainTerminal "${tags[@]}" "$1"
   # 3 successes / 1 failure / 1 error / 1 pending : 0.002 seconds
-  read -r p f s < <(awk '/^[0-9]+ success(es)? \/ [0-9]+ failures? \/ [0-9]+ errors? \/ / {
-    print $1, $4 + $7, $10; found = 1; exit } END { if (!found) print 0, 0, 0 }' "$log")
+  read -r found p f s < <(awk '/^[0-9]+ success(es)? \/ [0-9]+ failures? \/ [0-9]+ errors? \/ / {
+    print 1, $1, $4 + $7, $10; found = 1; exit } END { if (!found) print 0, 0, 0, 0 }' "$log")
   why=$(reason)
-  if [ "$f" -eq 0 ] && [ "$status" -ne 0 ]; then
+  if [ "$found" -eq 0 ]; then
+    f=1 why=${why:-ended before its tests did}
+  elif [ "$f" -eq 0 ] && [ "$status" -ne 0 ]; then
     f=1
-  elif [ $((p + f + s)) -eq 0 ]; then
-    f=1 why="no spec ran"
   elif [ "$f" -gt 0 ] && [ "$status" -lt 124 ]; then
     why=""
   fi
-  report "busted spec" "$p" "$f" "$s" "$why"
-fi
+  report "$name" "$p" "$f" "$s" "$why"
+}
 
-if [ -n "$readme" ]; then
-  timed config/build/check-readme.sh "$readme"
-  report "README.md" $((status == 0)) $((status != 0)) 0 "$(reason)"
-fi
-
-if [ -n "$install" ]; then
-  timed config/build/check-install.sh
+# run_cases NAME COMMAND...: a script that writes `ok NAME` or `FAILED NAME` for each of its cases.
+run_cases() {
+  local name=$1
+  shift
+  timed "$@"
   read -r p f < <(awk '/^ok / { p++ } /^FAILED / { f++ } END { print p + 0, f + 0 }' "$log")
   why=""
   if [ "$f" -eq 0 ] && [ "$status" -ne 0 ]; then f=1 why=$(reason); fi
-  report "installed" "$p" "$f" 0 "$why"
-fi
+  report "$name" "$p" "$f" 0 "$why"
+}
+
+for program in "$@"; do
+  if [[ $program != *.lua ]]; then run_program "$program"; fi
+done
+for mode in "${modes[@]}"; do
+  for program in "$@"; do
+    if [[ $program == *.lua ]]; then run_spec "$program" "$mode"; fi
+  done
+done
+
+[ -z "$readme" ] || run_cases "README.md" config/build/check-readme.sh "$readme"
+[ -z "$install" ] || run_cases "installed" config/build/check-install.sh
+[ -z "$rock" ] || run_cases "rock" config/build/check-rock.sh
 
 [ $((passed + failed)) -gt 0 ] || say "error: no test ran"
 record "$suite" "$passed" "$failed" "$skipped"

@@ -1,5 +1,6 @@
 /* requests.c - the entry points of threadpool.h for requests, handlers and symbols: check, call down. */
 #include <string.h>
+#include <time.h>
 
 #include "api/process.h"
 #include "base/alloc.h"
@@ -88,11 +89,22 @@ int threadpool_event_fd(threadpool_t *pool) {
 
 threadpool_queue *threadpool_queue_new(void) {
   threadpool_queue *q = tp_completions_new(NULL, NULL);
-  if (!q) tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
+  if (q)
+    q->counted = true;
+  else
+    tp_say(ERR_MALLOC_FAILED, "%s", tp_error_text(ERR_MALLOC_FAILED));
   return q;
 }
 
 void threadpool_queue_free(threadpool_queue *queue) {
+  if (!queue) return;
+  const struct timespec moment = {0, 200000};
+  for (int i = 0; tp_load(&queue->expected, acquire) > 0; i++) { /* N4 */
+    if (i < 1000)
+      tp_pause();
+    else
+      nanosleep(&moment, NULL);
+  }
   tp_completions_free(queue);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "lua/channel_lua.h"
 #include "lua/stop.h"
 
 /* What the coroutine yields, by address: anything else is a yield of the program's. */
@@ -27,12 +28,19 @@ static int call_decode(lua_State *L) {
   return tp_codec_read(&vm->env.codec, L, &vm->lua->protos, message, size);
 }
 
+/* The channels in what was just written stay until the call's results were read. */
+static void mention(tp_vm *vm) {
+  tp_codec *codec = &vm->env.codec;
+  if (codec->mentions.size) tp_lua_mention(vm->lua, threadpool_task_id(vm->current->call), codec);
+}
+
 /* encode(...): the result */
 static int call_encode(lua_State *L) {
   tp_vm *vm = vm_of(L);
   tp_bytes_clear(&vm->env.codec.out);
   vm->env.codec.what = "result";
   tp_codec_write(&vm->env.codec, L, &vm->lua->protos, 1, lua_gettop(L));
+  mention(vm);
   return 0;
 }
 
@@ -42,6 +50,7 @@ static int call_emit(lua_State *L) {
   tp_bytes_clear(&vm->env.codec.out);
   vm->env.codec.what = "partial result";
   tp_codec_write(&vm->env.codec, L, &vm->lua->protos, 1, 1);
+  mention(vm);
   lua_pushnumber(
       L, threadpool_emit(vm->current->call, vm->env.codec.out.data, vm->env.codec.out.size));
   return 1;
@@ -151,6 +160,7 @@ static int describe(lua_State *L) {
   codec->what = "error";
   tp_bytes_clear(&codec->out);
   tp_codec_write(codec, L, &c->vm->lua->protos, 1, 2);
+  mention(c->vm);
   return 0;
 }
 
@@ -197,6 +207,7 @@ static tp_lua_call *begin(tp_vm *vm, task_t *call) {
 /* c is over, in an orderly way; its coroutine serves the next one if it is in its loop. */
 static void end(tp_vm *vm, tp_lua_call *c, bool reusable) {
   tp_task *task = c->task;
+  tp_waits_end(&vm->env, &c->waits);
   if (reusable) {
     c->next = vm->spare;
     vm->spare = c;
@@ -217,10 +228,6 @@ static void give_result(tp_lua_call *c) {
 }
 
 static void give_error(tp_vm *vm, tp_lua_call *c) {
-  if (tp_lua_was_stopped(vm)) {
-    threadpool_fail(c->call, ERR_CANCELLED, "stopped: it did not end when it was told to");
-    return;
-  }
   if (protected(vm, describe, c) || protected(vm, describe_text, c))
     give_result(c);
   else if (c->call->result.r.status >= 0)
@@ -229,6 +236,7 @@ static void give_error(tp_vm *vm, tp_lua_call *c) {
 
 static int run(tp_vm *vm, tp_lua_call *c, void **state) {
   vm->current = c;
+  vm->env.waits = &c->waits;
   for (tp_lua_call *left; tp_load(&vm->any_dead, relaxed) && (left = tp_vm_dead(vm));) { /* M5 */
     protected(vm, forget, left);
     tp_put(left);
@@ -237,6 +245,7 @@ static int run(tp_vm *vm, tp_lua_call *c, void **state) {
   tp_lua_stop_begin(vm, c);
   int status = lua_resume(c->co, 0);
   tp_lua_stop_end(vm);
+  bool stopped = tp_lua_was_stopped(vm);
   const void *what = status == LUA_YIELD ? lua_touserdata(c->co, -1) : NULL;
   if (status == LUA_YIELD && what != &FINISHED) {
     lua_settop(c->co, 0);
@@ -246,9 +255,10 @@ static int run(tp_vm *vm, tp_lua_call *c, void **state) {
   }
   *state = NULL;
   if (status == LUA_YIELD) {
-    tp_lua_was_stopped(vm); /* too late */
     lua_settop(c->co, 0);
     give_result(c);
+  } else if (stopped) {
+    threadpool_fail(c->call, ERR_CANCELLED, "stopped: it did not end when it was told to");
   } else {
     give_error(vm, c);
   }

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "lua/channel_lua.h"
+
 enum {
   NIL,
   FALSE_,
@@ -15,6 +17,7 @@ enum {
   SAME,
   NAMED,
   PACKED,
+  CHANNEL,
   END
 };
 enum { PACKED_MOST = 8 };                 /* objects packed in packed objects */
@@ -36,26 +39,13 @@ static void push_weak(lua_State *L, const char *mode) {
   lua_setmetatable(L, -2);
 }
 
-void tp_codec_open(tp_codec *c, lua_State *L) {
-  luaL_checkstack(L, 4, NULL);
-  push_weak(L, "k");
-  c->names = luaL_ref(L, LUA_REGISTRYINDEX);
-  push_weak(L, "v");
-  c->owners = luaL_ref(L, LUA_REGISTRYINDEX);
-  lua_pushboolean(L, 0);
-  c->numbers = luaL_ref(L, LUA_REGISTRYINDEX);
-  lua_pushboolean(L, 0);
-  c->loaded = luaL_ref(L, LUA_REGISTRYINDEX);
-  lua_pushboolean(L, 0);
-  c->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
-}
-
 void tp_codec_free(tp_codec *c) {
   if (c->inner) {
     tp_codec_free(c->inner);
     tp_put(c->inner);
   }
   tp_bytes_free(&c->out);
+  tp_bytes_free(&c->mentions);
   tp_put(c->slots);
   tp_put(c->origins);
   tp_put(c->sites);
@@ -88,6 +78,21 @@ static void change_owner(tp_codec *c, lua_State *L, const void *owner) {
   lua_settop(L, top);
   c->last = NULL;
   c->owner = owner;
+}
+
+void tp_codec_open(tp_codec *c, lua_State *L) {
+  luaL_checkstack(L, 4, NULL);
+  push_weak(L, "k");
+  c->names = luaL_ref(L, LUA_REGISTRYINDEX);
+  push_weak(L, "v");
+  c->owners = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->numbers = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->loaded = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  change_owner(c, L, NULL);
 }
 
 static int no_memory(lua_State *L) {
@@ -279,7 +284,7 @@ static uint32_t write_bytecode(writer *w, int index) {
   if (error) refuse(w, "a function without bytecode", "");
   if (out->failed) no_memory(L);
   uint32_t size = (uint32_t)(out->size - at - 8);
-  uint32_t number = tp_proto_number(w->protos, out->data + at + 8, size);
+  uint32_t number = w->protos ? tp_proto_number(w->protos, out->data + at + 8, size) : 0;
   memcpy(out->data + at, &number, sizeof number);
   memcpy(out->data + at + 4, &size, sizeof size);
   if (number) out->size = at + 4;
@@ -374,6 +379,15 @@ static void write_packed(writer *w, int index, const char *module) {
   tp_bytes_char(&c->out, PACKED);
   put_text(&c->out, module, strlen(module));
   put_text(&c->out, c->inner->out.data, c->inner->out.size);
+  tp_bytes_put(&c->mentions, c->inner->mentions.data, c->inner->mentions.size);
+}
+
+static void write_channel(writer *w, const tp_channel *channel) {
+  tp_mention m = tp_channel_mention(channel);
+  tp_bytes_char(&w->c->out, CHANNEL);
+  tp_bytes_put(&w->c->out, &m, sizeof m);
+  tp_bytes_put(&w->c->mentions, &m, sizeof m);
+  if (w->c->mentions.failed) no_memory(w->L);
 }
 
 static void write_table(writer *w, int index, bool upvalue) {
@@ -428,8 +442,13 @@ static void write_value(writer *w, int index, bool upvalue) {
   case LUA_TFUNCTION: write_function(w, index); break;
   case LUA_TCDATA: write_packed(w, index, "threadpool.cdata"); break;
   case LUA_TTHREAD: refuse(w, "a coroutine", ""); break;
-  default:
-    if (!write_named(w, index)) refuse(w, "a userdata", "open or make it on the other side");
+  default: {
+    const tp_channel *channel = tp_channel_at(L, index);
+    if (channel)
+      write_channel(w, channel);
+    else if (!write_named(w, index))
+      refuse(w, "a userdata", "open or make it on the other side");
+  }
   }
 }
 
@@ -500,11 +519,13 @@ static void begin(tp_codec *c) {
     c->round = 1;
   }
   c->objects = c->site_count = 0;
+  if (c->mentions.size) tp_bytes_clear(&c->mentions);
 }
 
 void tp_codec_write(tp_codec *c, lua_State *L, tp_protos *protos, int first, int last) {
   luaL_checkstack(L, 20, NULL);
-  if (c->owner != protos->owner) change_owner(c, L, protos->owner);
+  const void *owner = protos ? protos->owner : NULL;
+  if (c->owner != owner) change_owner(c, L, owner);
   begin(c);
   size_t at = c->out.size;
   uint32_t count = (uint32_t)(last - first + 1);
@@ -651,6 +672,14 @@ static void read_packed(reader *r) {
   lua_settop(L, top + 1);
 }
 
+static void read_channel(reader *r) {
+  tp_mention m;
+  need(r, sizeof m);
+  memcpy(&m, r->at, sizeof m);
+  r->at += sizeof m;
+  tp_channel_push(r->L, m);
+}
+
 /* Pushes one value; false: END was there instead. */
 static bool read_value(reader *r) {
   lua_State *L = r->L;
@@ -695,6 +724,7 @@ static bool read_value(reader *r) {
   case SAME: lua_rawgeti(L, r->objects, (int)get_u32(r)); break;
   case NAMED: read_named(r); break;
   case PACKED: read_packed(r); break;
+  case CHANNEL: read_channel(r); break;
   case END: return false;
   default: luaL_error(L, "a message between threads is not well-formed");
   }

@@ -12,6 +12,7 @@
  *          | SAME object:u32            the object with this number, counted from 1
  *          | NAMED text                 what is loaded under that name on both sides: "string", "math.floor"
  *          | PACKED module message:u32+bytes   an object of a class that says how it travels (below)
+ *          | CHANNEL record:u64 serial:u64     a mention of a channel (lua/channel.h), also listed in `mentions`
  *   body     of a table: items:u32, so many values, then key value pairs, then END; of a function: its upvalues, then END
  *
  * text and module are STRINGs without the tag. Numbers are in the machine's own order: a message never leaves it.
@@ -47,6 +48,8 @@ typedef struct tp_origin {
 typedef struct tp_codec {
   tp_bytes out;
   const char *what; /* what the values are: "argument" */
+  tp_bytes
+      mentions; /* of channels, in the message that was written last: who sends it keeps them (K6, K8) */
   /* the rest is the codec's own */
   int names, numbers,
       loaded; /* tables of the state, as of luaL_ref: codec.c says what is in them */
@@ -68,7 +71,8 @@ typedef struct tp_codec {
 /* Makes what a state's codec needs; the codec is zero before. Raises. */
 void tp_codec_open(tp_codec *c, lua_State *L);
 
-/* Writes values first..last of the stack to c->out, after what is there. */
+/* Writes values first..last of the stack to c->out, after what is there. protos NULL, here and below: functions are sent
+ * whole. */
 void tp_codec_write(tp_codec *c, lua_State *L, tp_protos *protos, int first, int last);
 
 /* Pushes the values of a message; returns how many. */

@@ -3,6 +3,7 @@
 #include <limits.h>
 
 #include "base/error.h"
+#include "lua/channel_lua.h"
 #include "lua/vm.h"
 
 static const char POOL[] = "threadpool.core.pool";
@@ -134,6 +135,7 @@ static int env_spawn(lua_State *L) {
   q.size = env->codec.out.size;
   int n = submit(L, p, &q);
   if (n != 1) return n;
+  if (env->codec.mentions.size) tp_lua_mention(p->lua, (uint64_t)lua_tonumber(L, -1), &env->codec);
   int id = lua_gettop(L), places = push_place(env, L);
   if (places) lua_remove(L, id + 1); /* the caller itself */
   return 1 + places;
@@ -269,11 +271,21 @@ static void finish(tp_env *env, lua_State *L, int task, result_t *r) {
   }
 }
 
+static bool is_watched(lua_State *L, int task, int index) {
+  lua_rawgeti(L, KEPT, index);
+  bool watched = !lua_isnil(L, -1);
+  lua_settop(L, task);
+  return watched;
+}
+
 /* One entry to its task, which is left on the stack; true: somebody watches it. */
 static bool dispatch(tp_env *env, lua_State *L, result_t *r) {
   int index = (int)(r->task_id & (TP_SLAB_GENERATION - 1));
   lua_rawgeti(L, HANDLES, index);
   int task = lua_gettop(L);
+  if (r->flags & TP_RESULT_NOTICE)
+    return !lua_isnil(L, task) && tp_channel_notice(L, task, r->task_id) &&
+           is_watched(L, task, index);
   bool final = r->flags & RESULT_FINAL;
   if (final && !lua_isnil(L, task)) {
     lua_pushnil(L);
@@ -285,10 +297,7 @@ static bool dispatch(tp_env *env, lua_State *L, result_t *r) {
   else
     add_partial(env, L, task, r);
   lua_settop(L, task);
-  lua_rawgeti(L, KEPT, index);
-  bool watched = !lua_isnil(L, -1);
-  lua_settop(L, task);
-  return watched;
+  return is_watched(L, task, index);
 }
 
 /* drain(handles, kept, out, n) -> how many tasks are in out, which had n: those that are watched. */
@@ -403,6 +412,7 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
   env->queue = tp_completions_new(notify, arg);
   if (!env->queue) luaL_error(L, "not enough memory");
   tp_codec_open(&env->codec, L);
+  tp_codec_open(&env->channel_codec, L);
   lua_pushboolean(L, 0);
   env->caller_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_pushboolean(L, 0);
@@ -424,5 +434,6 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
 
 void tp_env_free(tp_env *env) {
   tp_codec_free(&env->codec);
+  tp_codec_free(&env->channel_codec);
   env->queue = NULL;
 }

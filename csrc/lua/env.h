@@ -7,6 +7,7 @@
 #define TP_LUA_ENV_H
 
 #include "api/pool.h"
+#include "lua/channel.h"
 #include "lua/codec.h"
 #include "pool/completions.h"
 
@@ -15,6 +16,11 @@ typedef struct tp_lua tp_lua; /* lua/vm.h */
 typedef struct tp_env {
   tp_codec codec;
   threadpool_queue *queue;
+  tp_codec channel_codec; /* what goes into channels is for any pool */
+  int channel_read;       /* a function, as of luaL_ref */
+  tp_lock waits_lock;     /* of the lists of waits */
+  tp_waits *waits;        /* of the call that has the state; NULL: the program's own state */
+  struct tp_channel_handle *handles;
   const void *caller; /* who submitted last; it and its source are kept in the registry */
   int caller_ref, source_ref;
 } tp_env;

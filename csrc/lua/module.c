@@ -4,6 +4,8 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "base/process.h"
+#include "lua/channel_lua.h"
 #include "lua/json.h"
 #include "lua/vm.h"
 #include "sched/stop.h"
@@ -13,8 +15,8 @@ static const char ENV[] = "threadpool.core.env", ENV_OF_STATE[] = "threadpool.co
                   CORE[] = "threadpool.core";
 
 void tp_module_open(tp_env *env, lua_State *L) {
-  (void)env;
   tp_lua_json_open(L);
+  tp_channel_open(env, L);
 }
 
 /* --- making a pool */
@@ -166,7 +168,7 @@ static int core_collect_pool(lua_State *L) {
   p->lua = NULL;
   if (lua && p->closed) {
     tp_lua_free(lua);
-  } else if (lua) {
+  } else if (lua && !tp_forked(p->pool->made_in)) {
     p->closed = true;
     reaped *r = tp_get(sizeof *r);
     pthread_t thread;
@@ -206,6 +208,8 @@ int luaopen_threadpool_core(lua_State *L) {
     const char *name;
     lua_CFunction f;
   } functions[] = {{"create", core_create}, {"close", core_close}, {"fd", core_fd}};
+  if (!luaJIT_setmode)
+    return luaL_error(L, "threadpool needs LuaJIT 2.1: run it with `luajit` (this is another Lua)");
   lua_settop(L, 0);
   lua_getfield(L, LUA_REGISTRYINDEX, CORE);
   if (!lua_isnil(L, 1))

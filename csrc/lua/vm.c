@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "lua/channel_lua.h"
 #include "lua/stop.h"
 
 enum { IDLE_MOST = 4 };
@@ -123,6 +124,7 @@ static void unlist(tp_vm *vm) {
 static void vm_free(tp_vm *vm) {
   unlist(vm);
   if (vm->L && !vm->broken) lua_close(vm->L);
+  tp_channel_forget(&vm->env);           /* what a broken one has */
   if (vm->broken) tp_lua_stop_unmap(vm); /* E5 */
   tp_memory_free(&vm->memory);           /* M6 */
   leave_mail(vm);
@@ -181,7 +183,7 @@ tp_lua *tp_lua_new(threadpool_t *pool, const char *path, const char *cpath, unsi
   lua->path = copy_of(path);
   lua->cpath = copy_of(cpath);
   lua->slots = (unsigned)threadpool_workers(pool);
-  lua->slot = tp_alloc(lua->slots * sizeof *lua->slot);
+  lua->slot = tp_alloc(lua->slots * sizeof(tp_vm *));
   if (lua->path && lua->cpath && lua->slot) {
     tp_lua_stop_init(lua, grace_ms);
     return lua;
@@ -204,6 +206,7 @@ void tp_lua_close(tp_lua *lua) {
 
 void tp_lua_free(tp_lua *lua) {
   if (!lua) return;
+  tp_mentions_free(&lua->mentions);
   tp_lua_stop_free(lua);
   tp_protos_free(&lua->protos);
   tp_bytes_free(&lua->init);
@@ -361,14 +364,13 @@ void tp_vm_leave(tp_vm *vm, tp_lua_call *c) {
     vm->calls--;
   }
   bool unused = vm->calls == 0 && !vm->shared;
-  tp_task *t = next_in(vm);
-  tp_lock_release(&vm->lock);
-  wake(t);
-  if (unused)
-    put_back(vm);
-  else if (tp_completions_some(
-               vm->env.queue)) /* M4; a shared one stays, and so does one whose call is polled */
-    wake(suspended_in(vm));
+  tp_task *next = next_in(vm), *told = NULL;
+  /* M4: who has pushed before this section is seen here, and who pushes later finds c. */
+  if (tp_completions_some(vm->env.queue)) told = ref_of(vm->suspended.first);
+  tp_lock_release(&vm->lock); /* the state may be gone from here on, unless it is ours */
+  wake(next);
+  wake(told);
+  if (unused) put_back(vm);
 }
 
 void tp_vm_wake(tp_lua_call *c) {
@@ -408,8 +410,10 @@ static tp_task *next_after(tp_vm *vm, bool coming) {
 void tp_vm_drop(tp_lua_call *c) {
   tp_vm *vm = c->vm;
   tp_task *task = c->task;
+  tp_waits_end(&vm->env, &c->waits);
   tp_lock_acquire(&vm->lock);
-  bool breaks = c->stage == TP_LUA_RUNNING && !vm->broken; /* M6 */
+  bool breaks = c->stage == TP_LUA_RUNNING && !vm->broken; /* M6; on the thread that had it */
+  if (breaks) tp_lua_stop_end(vm);
   bool coming = c->stage == TP_LUA_COMING;
   if (c->stage == TP_LUA_SUSPENDED) unlink_call(&vm->suspended, c);
   if (c->stage == TP_LUA_WAITING) unlink_call(&vm->waiting, c);

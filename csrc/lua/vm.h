@@ -43,6 +43,7 @@ typedef struct tp_lua_call {
   lua_State *co;      /* the coroutine */
   int thread;         /* which keeps it from being collected, as of luaL_ref */
   tp_lua_stage stage; /* lock */
+  tp_waits waits;     /* in channels: they end with the call (lua/channel_lua.h) */
 } tp_lua_call;
 
 typedef struct tp_lua_list {
@@ -90,9 +91,10 @@ struct tp_vm {
 struct tp_lua {
   threadpool_t *pool;
   tp_protos protos;
-  char *path, *cpath; /* of `package` */
-  tp_bytes init;      /* a message: the function that each state calls first; may be empty */
-  uint64_t grace_ns;  /* E2 */
+  tp_mentions mentions; /* K8 */
+  char *path, *cpath;   /* of `package` */
+  tp_bytes init;        /* a message: the function that each state calls first; may be empty */
+  uint64_t grace_ns;    /* E2 */
   tp_timer timer;
   _Atomic bool watching;
   _Atomic(tp_lua_code *) code;

@@ -419,6 +419,17 @@ int tp_call_cancel(tp_calls *cs, uint64_t id) {
   return asked;
 }
 
+bool tp_call_exists(tp_calls *cs, uint64_t id) {
+  task_t *call = (task_t *)tp_slab_at(&cs->slab, id);
+  if (!call) return false;
+  tp_lock_acquire(&call->lock);
+  /* V1: first the stage; pairs with accept */
+  bool exists =
+      tp_load(&call->stage, acquire) != TP_CALL_FREE && tp_load(&call->record.id, relaxed) == id;
+  tp_lock_release(&call->lock);
+  return exists;
+}
+
 int tp_call_status(tp_calls *cs, uint64_t id) {
   task_t *call = tp_call_find(cs, id);
   if (!call) return tp_say(ERR_INVALID_ARGUMENT, "no such task: %llu", (unsigned long long)id);

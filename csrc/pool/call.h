@@ -146,6 +146,8 @@ result_t *tp_call_error(uint64_t id, int code, const char *message);
 int tp_call_cancel(tp_calls *cs, uint64_t id);
 int tp_call_detach(tp_calls *cs, uint64_t id);
 int tp_call_status(tp_calls *cs, uint64_t id);
+/* [any] Whether the request is under way, or its final entry was not freed yet. */
+bool tp_call_exists(tp_calls *cs, uint64_t id);
 /* [any] n partial entries of a `credited` request were used. */
 int tp_call_credit(tp_calls *cs, uint64_t id, uint32_t n);
 /* [any] The pool's own. */

@@ -51,6 +51,7 @@ void tp_completions_push(threadpool_queue *q, tp_entry *e) {
 /* Lock held. An entry of the call goes to the program. False: nobody wants it. */
 static bool hand_out(tp_entry *e) {
   task_t *call = e->call;
+  if (!call) return true;
   tp_lock_acquire(&call->lock);
   bool wanted = !call->detached;
   if (e->final) {
@@ -74,6 +75,7 @@ static tp_entry *take_stack(threadpool_queue *q) {
     ready = e;
     /* What is needed soon: all of it was last written by workers. */
     tp_prefetch(e);
+    if (!e->call) continue;
     tp_prefetch(e->call);
     tp_prefetch(&e->call->text);
   }

@@ -8,8 +8,9 @@
  *     two sees the other.
  * N3  An entry's record stays until the entry is freed: a record that is done when its pool goes, and lies in a queue
  *     that is not the pool's, keeps the slab like one that was fetched (V5).
- * N4  `expected`, where it is counted, is how many requests have still to push their final entry: at 0 nobody touches
- *     the queue but its owner.
+ * N4  `expected`, where it is counted (in all but the one of a pool), is how many requests have still to push their final
+ *     entry, and to look for who waits: at 0 nobody touches the queue but its owner. threadpool_queue_free waits for that.
+ * N5  An entry of no call is somebody's notice (lua/channel.h): it is handed out as it is.
  */
 #ifndef TP_POOL_COMPLETIONS_H
 #define TP_POOL_COMPLETIONS_H

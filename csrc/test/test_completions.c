@@ -127,6 +127,28 @@ static void entries_outlive_their_pool_in_a_queue(void **state) {
   }
 }
 
+/* N4. Wrong: who has pushed the last entry still looks whether somebody waits, in memory that is gone (make asan). */
+static void a_queue_is_freed_as_soon_as_it_is_empty(void **state) {
+  (void)state;
+  pool = test_pool((threadpool_options){.workers = 1});
+  for (long i = test_size(3000, 50000); i > 0; i--) {
+    queue = threadpool_queue_new();
+    assert_non_null(queue);
+    submit_queued(pool, i % 8 ? "{\"op\": \"echo\"}" : "no JSON");
+    result_t *r = NULL;
+    while (threadpool_queue_take(queue, &r, 1) == 0) tp_pause();
+    threadpool_queue_free(queue);
+    threadpool_result_free(r);
+  }
+  /* It waits for what is still to come. */
+  queue = threadpool_queue_new();
+  assert_non_null(queue);
+  submit_queued(pool, "{\"op\": \"sleep\", \"args\": {\"ms\": 20}}");
+  threadpool_queue_free(queue);
+  assert_int_equal(threadpool_pending(pool), 0);
+  assert_int_equal(threadpool_shutdown(pool), 0);
+}
+
 static void a_queue_that_is_not_to_be_had_is_told(void **state) {
   (void)state;
   result_t *r;
@@ -467,6 +489,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(several_pools_use_a_queue),
       cmocka_unit_test(entries_outlive_their_pool_in_a_queue),
+      cmocka_unit_test(a_queue_is_freed_as_soon_as_it_is_empty),
       cmocka_unit_test(a_queue_that_is_not_to_be_had_is_told),
       cmocka_unit_test(a_credited_stream_waits_for_credit),
       cmocka_unit_test(a_wait_ends_by_an_entry_its_time_or_a_signal),

@@ -336,6 +336,7 @@ static void a_task_that_has_not_begun_does_not_end(void **state) {
     tp_task *t = tp_task_new(pool->tasks, &spec, &error);
     assert_non_null(t);
     assert_int_equal(error, 0);
+    tp_task_ref(t); /* ours: it is asked for its code */
     pthread_t thread;
     if (kind == 0) tp_task_wake(t);
     if (kind == 1 || kind == 3) assert_true(tp_task_cancel(t));

@@ -10,6 +10,8 @@ end
 
 local core = require "threadpool.core"
 local Error = require "threadpool.error"
+local channel = require "threadpool.channel"
+local group = require "threadpool.group"
 local Pool = require "threadpool.pool"
 local Task = require "threadpool.task"
 local sched = require "threadpool.sched"
@@ -98,6 +100,10 @@ function M.sleep(seconds)
   if type(seconds) ~= "number" or seconds ~= seconds then error("sleep: seconds expected", 2) end
   if seconds > 0 then sched.timer(seconds):await() end
 end
+
+---@see threadpool.Channel
+M.channel = channel.new
+M.group, M.first, M.all = group.group, group.first, group.all
 
 M.run, M.go, M.pump = sched.run, sched.go, sched.pump
 

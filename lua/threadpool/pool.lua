@@ -3,6 +3,7 @@
 local core = require "threadpool.core"
 local Error = require "threadpool.error"
 local Task = require "threadpool.task"
+local group = require "threadpool.group"
 local json = require "threadpool.json"
 local map = require "threadpool.map"
 local sched = require "threadpool.sched"
@@ -148,6 +149,12 @@ function Pool:stream(request, ...)
   end
 end
 
+---Run functions on workers at the same time.
+---
+---  local a, b = pool:join(f, g)
+---
+---@type fun(self: threadpool.Pool, ...: function): any
+Pool.join = group.join
 Pool.map, Pool.each, Pool.reduce = map.map, map.each, map.reduce
 Pool.region, Pool.for_range = share.region, share.for_range
 

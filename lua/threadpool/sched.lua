@@ -63,9 +63,10 @@ M.current_root = current_root
 ---of that are functions that want to know.
 function M.forget(call)
   local root = roots[call]
-  if root then root.call = nil end
+  if not root then return end
   roots[call] = nil
-  if root and root.leaving then
+  root.call = nil
+  if root.leaving then
     for leave in pairs(root.leaving) do leave() end
   end
 end
@@ -133,7 +134,7 @@ local function wake(waiter)
 end
 M.wake = wake
 
----Its index may be another task's already, if it is over.
+-- One whose result was absorbed, and that is still to be told, may have been followed by another with its index.
 local function let_go(task)
   local index = task.id % INDEX
   if kept[index] == task then kept[index] = nil end
@@ -142,6 +143,10 @@ end
 local function add_watcher(task, waiter)
   local watch = task._watch
   if not watch then
+    if task._park and task:_park() then -- it is over at once (channel.lua); who waits looks again
+      if type(waiter) == "table" and waiter.tell then waiter.tell(task, waiter) end
+      return
+    end
     watch = {}
     task._watch = watch
     kept[task.id % INDEX] = task
@@ -159,6 +164,7 @@ local function remove_watcher(task, waiter)
   if #watch == 0 then
     task._watch = nil
     let_go(task)
+    if task._unpark then task:_unpark() end
   end
 end
 M.remove_watcher = remove_watcher
@@ -174,6 +180,21 @@ function M.absorb()
   if not draining then out_count = core.drain(handles, kept, out, out_count) end
 end
 
+local function tell_watchers(task)
+  local watch = task._watch
+  if not watch then return end
+  if task[1] then
+    task._watch = nil
+    let_go(task)
+  end
+  local copy = #watch > 1 and { unpack(watch) } or watch
+  for k = 1, #copy do
+    local w = copy[k]
+    if type(w) == "table" and w.tell then w.tell(task, w) else wake(w) end
+  end
+end
+M.tell_watchers = tell_watchers
+
 ---What there is goes to its tasks, and who watches them is told.
 local function drain()
   if draining then return 0 end -- a callback that pumps: it is at it already
@@ -183,18 +204,7 @@ local function drain()
   for i = 1, n do
     local task = out[i]
     out[i] = nil
-    local watch = task._watch
-    if watch then
-      if task[1] then
-        task._watch = nil
-        let_go(task)
-      end
-      local copy = #watch > 1 and { unpack(watch) } or watch
-      for k = 1, #copy do
-        local w = copy[k]
-        if type(w) == "table" and w.tell then w.tell(task, w) else wake(w) end
-      end
-    end
+    tell_watchers(task)
   end
   draining = false
   if #room_waiters > 0 then
@@ -261,6 +271,21 @@ local function who_waits(root)
   return co
 end
 
+M.who_waits = who_waits
+
+---By waiter: the innermost group that it is in (group.lua). What waits in one that has failed is told by an error.
+M.group_of = setmetatable({}, { __mode = "k" })
+local group_of = M.group_of
+
+---The error that ends the waits of who is in this group; nil: none.
+local function why_stopped(group)
+  while group do
+    if group.err then return group.err end
+    group = group.outer
+  end
+end
+M.why_stopped = why_stopped
+
 ---A root has nothing to run: wait until something comes.
 local function idle(root, seconds)
   if in_worker then
@@ -279,10 +304,13 @@ if jit then jit.off(idle) end
 ---@param done fun(a: any): boolean
 ---@param watched table[]  tasks, any of which may change that
 ---@param seconds? number
-local function wait(done, a, watched, seconds)
+---@param shielded? boolean  also if its group has failed
+local function wait(done, a, watched, seconds, shielded)
   if done(a) then return true end
   local root = current_root()
   local waiter = who_waits(root)
+  local group = waiter and not shielded and group_of[waiter]
+  if group then group.waits[waiter] = true end
   local deadline = seconds and core.now() + seconds
   local timer
   if deadline and (waiter ~= root or in_worker) then
@@ -300,6 +328,7 @@ local function wait(done, a, watched, seconds)
       break
     end
     if deadline and core.now() >= deadline then break end
+    if group and why_stopped(group) then break end
     if waiter == root then
       root.woken = false
       drain()
@@ -324,6 +353,11 @@ local function wait(done, a, watched, seconds)
     if waiter then remove_watcher(timer, waiter) end
     timer:cancel()
     timer:detach()
+  end
+  if group then
+    group.waits[waiter] = nil
+    local err = not is_done and why_stopped(group)
+    if err then error(err, 0) end
   end
   return is_done
 end

@@ -104,6 +104,7 @@ end
 ---@return boolean  false: it is over
 function Task:cancel()
   if self[1] ~= false then return false end
+  self._asked = true
   return core.cancel(self._pool._core, self.id) == 1
 end
 
