@@ -97,6 +97,7 @@ static int core_create(lua_State *L) {
   if (!pool) return failed(L);
   p->pool = pool;
   p->owner = true;
+  p->mark = env->marks++;
   p->inbox = *(tp_inbox **)(env + 1);
   tp_add(&p->inbox->users, 1, relaxed); /* we are one */
   p->lua = tp_lua_new(pool, text_of(L, 1, "path"), text_of(L, 1, "cpath"), (unsigned)grace_ms);
