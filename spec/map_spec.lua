@@ -297,10 +297,13 @@ describe("map, each and reduce", function()
 
     it("works in a coroutine of somebody else", function()
       local values
-      local co = coroutine.create(function() values = pool:map(100, function(x) return -x end) end)
+      local co = coroutine.create(function()
+        -- So many that the numbers of tasks are used again while results of others are being dealt with.
+        values = pool:map(2000, function(x) return -x end, { chunk = 1, limit = 32 })
+      end)
       coroutine.resume(co)
       wait_until(function() return values end)
-      assert.equal(-100, values[100])
+      assert.equal(-2000, values[2000])
       assert.equal("dead", coroutine.status(co))
     end)
 

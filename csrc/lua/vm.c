@@ -184,7 +184,7 @@ tp_lua *tp_lua_new(threadpool_t *pool, const char *path, const char *cpath, unsi
   lua->path = copy_of(path);
   lua->cpath = copy_of(cpath);
   lua->slots = (unsigned)threadpool_workers(pool);
-  lua->slot = tp_alloc(lua->slots * sizeof *lua->slot);
+  lua->slot = tp_alloc(lua->slots * sizeof(tp_vm *));
   if (lua->path && lua->cpath && lua->slot) {
     tp_lua_stop_init(lua, grace_ms);
     return lua;

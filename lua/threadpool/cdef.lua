@@ -21,6 +21,7 @@ enum threadpool_error {
   ERR_BUSY = -13,
   ERR_FORKED = -14,
   ERR_LUA = -15,
+  ERR_CLOSED = -16,
 };
 typedef struct threadpool threadpool_t;
 typedef struct threadpool_worker threadpool_worker;
@@ -42,6 +43,7 @@ typedef struct threadpool_options {
 threadpool_t *threadpool_create(const char *config_path);
 threadpool_t *threadpool_create_with(const threadpool_options *options, int *error);
 int threadpool_shutdown(threadpool_t *pool);
+int threadpool_shutdown_within(threadpool_t *pool, int drain_ms);
 int threadpool_workers(threadpool_t *pool);
 const char *threadpool_error_name(int code);
 const char *threadpool_error_text(int code);

@@ -10,6 +10,8 @@
 ---      at only by who has the turn: so nothing is missed between.
 
 local core = require "threadpool.core"
+-- When the module is loaded again (busted does that) the tasks of the one before go on: results come to one place.
+if core.sched then return core.sched end
 local Error = require "threadpool.error"
 local deadlines = require "threadpool.deadlines"
 
@@ -17,6 +19,7 @@ local running = coroutine.running
 local resume, yield, status = coroutine.resume, coroutine.yield, coroutine.status
 
 local M = {}
+core.sched = M
 
 ---Tasks by the index in their id, plus what their pool adds to it, until their final result is there. A task that
 ---nobody has any more goes.
@@ -528,7 +531,12 @@ function M.sleep(seconds)
   if in_worker then
     wait(never, nil, {}, seconds)
   else
-    M.timer(seconds):await()
+    local timer = M.timer(seconds)
+    local ok, err = pcall(timer.await, timer)
+    if ok then return end
+    timer:cancel() -- a group was left
+    timer:detach()
+    error(err, 0)
   end
 end
 
