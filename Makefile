@@ -256,8 +256,9 @@ fmt: ## Format the C sources in place
 	@config/build/deps.sh lint
 	@config/build/c-files.sh | xargs -0 -r clang-format -i
 
-check-generated: ## Check that the tables of docs/BYTECODE.md are what the sources say
+check-generated: ## Check that the tables of docs/BYTECODE.md, and what Lua's FFI is told, are what the sources say
 	@config/build/generate-tables.sh --check
+	@CC="$(CC)" config/build/generate-cdef.sh --check
 
 # --- install ------------------------------------------------------------------------------------
 SO      := libthreadpool.so

@@ -312,6 +312,16 @@ describe("threadpool.vector", function()
     end)
   end)
 
+  it("takes a pool of the Lua module", function()
+    local own = require("threadpool").new { workers = 2 }
+    local m = large(2000, 65)
+    assert.same(m:norms(), m:norms { pool = own })
+    own:close()
+    local norms, err = m:norms { pool = own }
+    assert.is_nil(norms)
+    assert.equal("ERR_SHUTDOWN", err.name)
+  end)
+
   it("returns nil and an error when the pool is closed", function()
     local closed = { _pool = C.threadpool_create_with(ffi.new("threadpool_options", { workers = 1 }), nil) }
     C.threadpool_shutdown(closed._pool)

@@ -5,7 +5,7 @@
 #
 # Two analysers, because each is blind where the other sees: clang's follows memory through an atomic
 # exchange to its use after free, cppcheck sees a null pointer that came from an atomic load.
-# Depends on: common.sh, c-files.sh, check-includes.sh, generate-tables.sh; clang-format, clang-tidy, cppcheck, nm;
+# Depends on: common.sh, c-files.sh, check-includes.sh, generate-tables.sh, generate-cdef.sh; clang-format, clang-tidy, cppcheck, nm;
 # where present, luacheck and shellcheck.   Used by: Makefile.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -81,6 +81,7 @@ check "include directions" config/build/check-includes.sh "$layers"
 check "exported symbols" symbols
 check "rockspecs" rockspecs
 check "generated tables" config/build/generate-tables.sh --check
+check "generated cdef.lua" config/build/generate-cdef.sh --check
 check "analysis (clang-tidy)" clang_tidy
 check "analysis (cppcheck)" cpp_check
 if command -v shellcheck >/dev/null; then check "shell scripts (shellcheck)" shell_scripts; fi

@@ -31,8 +31,7 @@ static int call_decode(lua_State *L) {
 /* The channels in what was just written stay until the call's results were read. */
 static void mention(tp_vm *vm) {
   tp_codec *codec = &vm->env.codec;
-  if (codec->mentions.size)
-    tp_lua_mention(vm->lua, threadpool_task_id(vm->current->call), codec);
+  if (codec->mentions.size) tp_lua_mention(vm->lua, threadpool_task_id(vm->current->call), codec);
 }
 
 /* encode(...): the result */

@@ -69,7 +69,8 @@ typedef struct tp_wait {
   tp_channel *channel;         /* with a reference; NULL: it was given back */
   threadpool_queue *queue;     /* constant, as is id: the notice's task_id */
   uint64_t id;
-  tp_message *message; /* K1: a sender's, until it was taken over; a receiver's, until it has taken it */
+  tp_message
+      *message; /* K1: a sender's, until it was taken over; a receiver's, until it has taken it */
   tp_entry *notice;    /* K1: until it is told */
   int code;            /* K1 */
   tp_wait_stage stage; /* K1 */
@@ -127,7 +128,7 @@ typedef struct tp_mentions {
   size_t count, room, next_sweep;
 } tp_mentions;
 
-/* [any, inside the pool] Request `id` mentions these. */
+/* [any, inside the pool] Request `id` mentions these; 0: they are kept as long as the pool's states. */
 void tp_mentions_keep(tp_mentions *ms, tp_calls *cs, uint64_t id, const tp_bytes *mentions);
 /* [any, nobody uses it any more] */
 void tp_mentions_free(tp_mentions *ms);

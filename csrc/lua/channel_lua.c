@@ -20,8 +20,8 @@ static const char WAIT[] = "threadpool.core.wait", HANDLES[] = "threadpool.core.
 
 static tp_channel_handle *handle_at(lua_State *L, int index) {
   tp_channel_handle *h = lua_touserdata(L, index);
-  bool is_one = lua_type(L, index) == LUA_TUSERDATA && lua_objlen(L, index) == sizeof *h &&
-                h->kind == KIND;
+  bool is_one =
+      lua_type(L, index) == LUA_TUSERDATA && lua_objlen(L, index) == sizeof *h && h->kind == KIND;
   return is_one ? h : NULL;
 }
 
@@ -364,11 +364,17 @@ void tp_channel_open(tp_env *env, lua_State *L) {
   static const struct {
     const char *name;
     lua_CFunction f;
-  } functions[] = {{"channel_new", core_new},         {"channel_send", core_send},
-                   {"channel_receive", core_receive}, {"channel_leave", core_leave}, {"channel_take", core_take},
-                   {"channel_close", core_close},     {"channel_closed", core_closed},
-                   {"channel_count", core_count},     {"channel_limit", core_limit},
-                   {"channel_alive", core_alive},     {"is_channel", core_is}};
+  } functions[] = {{"channel_new", core_new},
+                   {"channel_send", core_send},
+                   {"channel_receive", core_receive},
+                   {"channel_leave", core_leave},
+                   {"channel_take", core_take},
+                   {"channel_close", core_close},
+                   {"channel_closed", core_closed},
+                   {"channel_count", core_count},
+                   {"channel_limit", core_limit},
+                   {"channel_alive", core_alive},
+                   {"is_channel", core_is}};
   luaL_checkstack(L, 8, NULL);
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     tp_env_add(env, L, functions[i].name, functions[i].f);

@@ -28,25 +28,15 @@ static const uint32_t OBJECTS = 1u << 31; /* in a message's count */
  *   names    what a loaded module is, or has: its name, or module and key with a zero between; false: a table that
  *            is none (weak keys)
  *   numbers  functions that were sent: the number of their bytecode (weak keys)
- *   loaded   numbers: the function, if it has no upvalues, so that one serves all */
-static void push_weak(lua_State *L) {
+ *   loaded   numbers: the function, if it has no upvalues, so that one serves all
+ * Numbers are those of a pool, so there are two such tables for each:
+ *   owners   what the pool is known by: a table with both (weak values) */
+static void push_weak(lua_State *L, const char *mode) {
   lua_newtable(L);
   lua_createtable(L, 0, 1);
-  lua_pushstring(L, "k");
+  lua_pushstring(L, mode);
   lua_setfield(L, -2, "__mode");
   lua_setmetatable(L, -2);
-}
-
-void tp_codec_open(tp_codec *c, lua_State *L) {
-  luaL_checkstack(L, 4, NULL);
-  push_weak(L);
-  c->names = luaL_ref(L, LUA_REGISTRYINDEX);
-  push_weak(L);
-  c->numbers = luaL_ref(L, LUA_REGISTRYINDEX);
-  lua_newtable(L);
-  c->loaded = luaL_ref(L, LUA_REGISTRYINDEX);
-  lua_pushboolean(L, 0);
-  c->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
 void tp_codec_free(tp_codec *c) {
@@ -60,6 +50,49 @@ void tp_codec_free(tp_codec *c) {
   tp_put(c->origins);
   tp_put(c->sites);
   *c = (tp_codec){0};
+}
+
+/* From now on `numbers` and `loaded` are those of this pool. What was known about the one before is kept until the
+ * collector comes: a program that uses two by turns sends no function twice. */
+static void change_owner(tp_codec *c, lua_State *L, const void *owner) {
+  luaL_checkstack(L, 6, NULL);
+  int top = lua_gettop(L);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, c->owners);
+  lua_pushlightuserdata(L, (void *)owner);
+  lua_rawget(L, top + 1);
+  if (lua_isnil(L, -1)) {
+    lua_createtable(L, 2, 0);
+    push_weak(L, "k");
+    lua_rawseti(L, -2, 1);
+    lua_newtable(L);
+    lua_rawseti(L, -2, 2);
+    lua_pushlightuserdata(L, (void *)owner);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, top + 1);
+  }
+  int both = lua_gettop(L);
+  lua_rawgeti(L, both, 1);
+  lua_rawseti(L, LUA_REGISTRYINDEX, c->numbers);
+  lua_rawgeti(L, both, 2);
+  lua_rawseti(L, LUA_REGISTRYINDEX, c->loaded);
+  lua_settop(L, top);
+  c->last = NULL;
+  c->owner = owner;
+}
+
+void tp_codec_open(tp_codec *c, lua_State *L) {
+  luaL_checkstack(L, 4, NULL);
+  push_weak(L, "k");
+  c->names = luaL_ref(L, LUA_REGISTRYINDEX);
+  push_weak(L, "v");
+  c->owners = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->numbers = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->loaded = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  change_owner(c, L, NULL);
 }
 
 static int no_memory(lua_State *L) {
@@ -323,7 +356,8 @@ static void write_packed(writer *w, int index, const char *module) {
   if (!c->inner) {
     c->inner = tp_get(sizeof *c);
     if (!c->inner) no_memory(L);
-    *c->inner = (tp_codec){.names = c->names, .numbers = c->numbers, .loaded = c->loaded};
+    *c->inner = (tp_codec){
+        .names = c->names, .numbers = c->numbers, .loaded = c->loaded, .owners = c->owners};
     lua_pushboolean(L, 0);
     c->inner->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   }
@@ -490,6 +524,8 @@ static void begin(tp_codec *c) {
 
 void tp_codec_write(tp_codec *c, lua_State *L, tp_protos *protos, int first, int last) {
   luaL_checkstack(L, 20, NULL);
+  const void *owner = protos ? protos->owner : NULL;
+  if (c->owner != owner) change_owner(c, L, owner);
   begin(c);
   size_t at = c->out.size;
   uint32_t count = (uint32_t)(last - first + 1);
@@ -724,6 +760,7 @@ bool tp_codec_simple(const char *data, size_t size) {
 
 int tp_codec_read(tp_codec *c, lua_State *L, tp_protos *protos, const char *data, size_t size) {
   reader r = {c, L, protos, data, data + size, 0, 0};
+  if (protos && c->owner != protos->owner) change_owner(c, L, protos->owner);
   uint32_t count = get_u32(&r);
   bool objects = count & OBJECTS;
   count &= ~OBJECTS;

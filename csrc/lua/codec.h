@@ -48,7 +48,8 @@ typedef struct tp_origin {
 typedef struct tp_codec {
   tp_bytes out;
   const char *what; /* what the values are: "argument" */
-  tp_bytes mentions; /* of channels, in the message that was written last: who sends it keeps them (K6, K8) */
+  tp_bytes
+      mentions; /* of channels, in the message that was written last: who sends it keeps them (K6, K8) */
   /* the rest is the codec's own */
   int names, numbers,
       loaded; /* tables of the state, as of luaL_ref: codec.c says what is in them */
@@ -56,6 +57,8 @@ typedef struct tp_codec {
       *last; /* the function that was written last, if it is PLAIN; kept alive at `last_ref` */
   uint32_t last_number;
   int last_ref;
+  const void *owner;    /* whose functions `numbers`, `loaded` and `last` are about */
+  int owners;           /* of each owner, the table with these two */
   bool learned;         /* `names` holds the modules that were loaded then */
   tp_codec_slot *slots; /* the objects of this message, by address */
   uint32_t slot_count, objects, round;

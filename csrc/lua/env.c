@@ -95,7 +95,7 @@ static int push_place(tp_env *env, lua_State *L) {
   lua_Debug ar;
   if (!lua_getstack(L, 2, &ar) || !lua_getinfo(L, "lf", &ar)) return 0;
   const void *caller = lua_topointer(L, -1);
-  if (ar.currentline <= 0) {
+  if (ar.currentline <= 0) { /* called from C: pcall(pool.spawn, pool, f) */
     lua_pop(L, 1);
     return 0;
   }
@@ -135,8 +135,7 @@ static int env_spawn(lua_State *L) {
   q.size = env->codec.out.size;
   int n = submit(L, p, &q);
   if (n != 1) return n;
-  if (env->codec.mentions.size)
-    tp_lua_mention(p->lua, (uint64_t)lua_tonumber(L, -1), &env->codec);
+  if (env->codec.mentions.size) tp_lua_mention(p->lua, (uint64_t)lua_tonumber(L, -1), &env->codec);
   int id = lua_gettop(L), places = push_place(env, L);
   if (places) lua_remove(L, id + 1); /* the caller itself */
   return 1 + places;
@@ -356,9 +355,9 @@ static int env_workers(lua_State *L) {
   return 1;
 }
 
-/* pointer(pool) -> its address, for the FFI */
+/* pointer(pool) -> its address, for the FFI; also of one that is closed: calls say so then */
 static int env_pointer(lua_State *L) {
-  lua_pushlightuserdata(L, tp_env_pool(L, 1)->pool);
+  lua_pushlightuserdata(L, check_pool(L, 1)->pool);
   return 1;
 }
 

@@ -107,8 +107,8 @@ static int decode(lua_State *L) {
   luaL_checktype(L, 1, LUA_TSTRING);
   size_t length;
   const char *text = lua_tolstring(L, 1, &length);
-  tp_arena arena;
-  arena.used = 0; /* not its memory: that would be cleared for each text */
+  tp_arena arena; /* not initialised as a whole: its memory is not */
+  arena.used = arena.last = 0;
   arena.blocks = NULL;
   const yyjson_alc memory = tp_json_memory(&arena);
   yyjson_read_err error;

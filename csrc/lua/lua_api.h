@@ -45,7 +45,8 @@ struct lua_Debug {
   int i_ci;
 };
 
-#define TP_WEAK __attribute__((weak))
+#define TP_WEAK   __attribute__((weak))
+#define TP_RAISES __attribute__((noreturn)) /* int, so that `return` may stand before a call */
 TP_WEAK lua_State *lua_newstate(lua_Alloc f, void *ud);
 TP_WEAK lua_State *luaL_newstate(void);
 TP_WEAK void luaL_openlibs(lua_State *L);
@@ -104,7 +105,7 @@ TP_WEAK int lua_cpcall(lua_State *L, lua_CFunction f, void *ud);
 TP_WEAK int lua_load(lua_State *L, lua_Reader reader, void *ud, const char *name);
 TP_WEAK int lua_dump(lua_State *L, lua_Writer writer, void *ud);
 TP_WEAK int lua_resume(lua_State *L, int nargs);
-TP_WEAK int lua_error(lua_State *L);
+TP_WEAK TP_RAISES int lua_error(lua_State *L);
 TP_WEAK int lua_next(lua_State *L, int index);
 TP_WEAK int lua_gc(lua_State *L, int what, int data);
 
@@ -114,8 +115,8 @@ TP_WEAK const char *lua_getupvalue(lua_State *L, int index, int n);
 TP_WEAK const char *lua_setupvalue(lua_State *L, int index, int n);
 TP_WEAK int lua_sethook(lua_State *L, lua_Hook f, int mask, int count);
 
-TP_WEAK int luaL_error(lua_State *L, const char *format, ...);
-TP_WEAK int luaL_argerror(lua_State *L, int arg, const char *message);
+TP_WEAK TP_RAISES int luaL_error(lua_State *L, const char *format, ...);
+TP_WEAK TP_RAISES int luaL_argerror(lua_State *L, int arg, const char *message);
 TP_WEAK void luaL_checktype(lua_State *L, int arg, int type);
 TP_WEAK void luaL_checkstack(lua_State *L, int n, const char *message);
 TP_WEAK double luaL_checknumber(lua_State *L, int arg);

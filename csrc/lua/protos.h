@@ -18,6 +18,8 @@ typedef struct tp_proto {
 } tp_proto;
 
 typedef struct tp_protos {
+  const void
+      *owner; /* constant: what no other one of the process has, also not later (a pool's handle) */
   tp_lock lock; /* of all that is written */
   uint32_t count;
   _Atomic(tp_proto *) at[TP_PROTOS_MOST]; /* by number - 1 */

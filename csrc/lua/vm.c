@@ -124,7 +124,7 @@ static void unlist(tp_vm *vm) {
 static void vm_free(tp_vm *vm) {
   unlist(vm);
   if (vm->L && !vm->broken) lua_close(vm->L);
-  tp_channel_forget(&vm->env); /* what a broken one has */
+  tp_channel_forget(&vm->env);           /* what a broken one has */
   if (vm->broken) tp_lua_stop_unmap(vm); /* E5 */
   tp_memory_free(&vm->memory);           /* M6 */
   leave_mail(vm);
@@ -179,10 +179,11 @@ tp_lua *tp_lua_new(threadpool_t *pool, const char *path, const char *cpath, unsi
   tp_lua *lua = tp_alloc(sizeof *lua);
   if (!lua) return NULL;
   lua->pool = pool;
+  lua->protos.owner = pool;
   lua->path = copy_of(path);
   lua->cpath = copy_of(cpath);
   lua->slots = (unsigned)threadpool_workers(pool);
-  lua->slot = tp_alloc(lua->slots * sizeof *lua->slot);
+  lua->slot = tp_alloc(lua->slots * sizeof(tp_vm *));
   if (lua->path && lua->cpath && lua->slot) {
     tp_lua_stop_init(lua, grace_ms);
     return lua;

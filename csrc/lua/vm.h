@@ -92,9 +92,9 @@ struct tp_lua {
   threadpool_t *pool;
   tp_protos protos;
   tp_mentions mentions; /* K8 */
-  char *path, *cpath; /* of `package` */
-  tp_bytes init;      /* a message: the function that each state calls first; may be empty */
-  uint64_t grace_ns;  /* E2 */
+  char *path, *cpath;   /* of `package` */
+  tp_bytes init;        /* a message: the function that each state calls first; may be empty */
+  uint64_t grace_ns;    /* E2 */
   tp_timer timer;
   _Atomic bool watching;
   _Atomic(tp_lua_code *) code;

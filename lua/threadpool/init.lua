@@ -15,10 +15,12 @@ local group = require "threadpool.group"
 local Pool = require "threadpool.pool"
 local Task = require "threadpool.task"
 local sched = require "threadpool.sched"
+local share = require "threadpool.share"
 
 local M = {}
 
 M.Error, M.Pool, M.Task = Error, Pool, Task
+M.share = share.share
 
 local newest = setmetatable({}, { __mode = "v" })
 
@@ -78,6 +80,15 @@ function M.spawn(...) return M.here():spawn(...) end
 ---@see threadpool.Pool.stream
 function M.stream(...) return M.here():stream(...) end
 
+---@see threadpool.Pool.map
+function M.map(...) return M.here():map(...) end
+---@see threadpool.Pool.each
+function M.each(...) return M.here():each(...) end
+---@see threadpool.Pool.reduce
+function M.reduce(...) return M.here():reduce(...) end
+---@see threadpool.Pool.for_range
+function M.for_range(...) return M.here():for_range(...) end
+
 function sched.timer(seconds)
   local ms = math.min(math.max(math.ceil(seconds * 1000), 0), 4294967295)
   return assert(M.here():submit(('{"op":"sleep","args":{"ms":%.0f}}'):format(ms)))
@@ -87,7 +98,13 @@ end
 ---@param seconds number
 function M.sleep(seconds)
   if type(seconds) ~= "number" or seconds ~= seconds then error("sleep: seconds expected", 2) end
-  if seconds > 0 then sched.timer(seconds):await() end
+  if seconds <= 0 then return end
+  local timer = sched.timer(seconds)
+  local ok, err = pcall(timer.await, timer)
+  if ok then return end
+  timer:cancel() -- a group was left
+  timer:detach()
+  error(err, 0)
 end
 
 ---@see threadpool.Channel

@@ -5,13 +5,15 @@ local Error = require "threadpool.error"
 local Task = require "threadpool.task"
 local group = require "threadpool.group"
 local json = require "threadpool.json"
+local map = require "threadpool.map"
 local sched = require "threadpool.sched"
+local share = require "threadpool.share"
 
 local type = type
 
 ---@class threadpool.Pool
 ---@field _core userdata
----@field _pool any  the C library's handle, for the FFI
+---@field _pool ffi.cdata*?  of handle()
 local Pool = {}
 Pool.__index = Pool
 Pool.__threadpool = "threadpool.pool"
@@ -153,6 +155,8 @@ end
 ---
 ---@type fun(self: threadpool.Pool, ...: function): any
 Pool.join = group.join
+Pool.map, Pool.each, Pool.reduce = map.map, map.each, map.reduce
+Pool.region, Pool.for_range = share.region, share.for_range
 
 ---@param worker? integer  counted from 1; nil: all
 ---@return table<string, integer>  the counters of docs/LUA.md
@@ -200,6 +204,16 @@ function Pool:close(options)
   core.close(self._core, -1)
   sched.pump()
   return true
+end
+
+---The C library's handle, `threadpool_t *`: for functions of `require "threadpool.library"`.
+---@return ffi.cdata*
+function Pool:handle()
+  if not self._pool then
+    require "threadpool.library"
+    self._pool = require("ffi").cast("threadpool_t *", core.pointer(self._core))
+  end
+  return self._pool
 end
 
 function Pool:__tostring()

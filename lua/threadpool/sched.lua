@@ -62,13 +62,20 @@ local function current_root()
 end
 M.current_root = current_root
 
----Worker: the call is over; what it waited for may still know its root.
+---Worker: the call is over, perhaps in the middle of something: what it waited for may still know its root. `leaving`
+---of that are functions that want to know.
 function M.forget(call)
   local root = roots[call]
   if not root then return end
   roots[call] = nil
   root.call = nil
+  if root.leaving then
+    for leave in pairs(root.leaving) do leave() end
+  end
 end
+
+---What was packed by reference for the task that is being spawned: threadpool.share.
+M.anchors = {}
 
 -- --- errors of coroutines and callbacks that nobody awaits
 
@@ -232,6 +239,7 @@ local function run_ready(root)
   local last = root.last
   while root.first <= last do
     local co = root.ready[root.first]
+    if not co then break end -- one of them has pumped, and so run the rest
     root.ready[root.first] = nil
     root.first = root.first + 1
     step(root, co)
@@ -308,7 +316,10 @@ local function wait(done, a, watched, seconds, shielded)
   if group then group.waits[waiter] = true end
   local deadline = seconds and core.now() + seconds
   local timer
-  if deadline and (waiter ~= root or in_worker) then timer = M.timer(seconds) end
+  if deadline and (waiter ~= root or in_worker) then
+    if not M.timer then require "threadpool" end -- which sets it; a worker may not have had it yet
+    timer = M.timer(seconds)
+  end
   if waiter then
     for i = 1, #watched do add_watcher(watched[i], waiter) end
     if timer then add_watcher(timer, waiter) end

@@ -6,7 +6,7 @@ local sched = require "threadpool.sched"
 
 local unpack, setmetatable, type = unpack, setmetatable, type
 local INDEX = core.INDEX
-local handles = sched.handles
+local handles, anchors = sched.handles, sched.anchors
 
 ---@class threadpool.Task
 ---@field id integer
@@ -22,6 +22,7 @@ Task.__index = Task
 function Task.new(pool, id, source, line)
   local task = setmetatable({ false, false, id = id, _pool = pool, _source = source, _line = line }, Task)
   handles[id % INDEX] = task
+  if anchors[1] ~= nil then Task._hold(task) end
   return task
 end
 
@@ -30,6 +31,8 @@ end
 function Task.failed(pool, code, message)
   return setmetatable({ code, message, id = 0, _pool = pool }, Task)
 end
+
+local drop_parts, take_part
 
 local function is_done(task)
   return task[1] ~= false
@@ -116,6 +119,12 @@ end
 ---Nobody wants its results any more: they are discarded when they come.
 function Task:detach()
   if self[1] ~= false then return end
+  if self._held then -- its end must be heard of
+    self._held.detached = true
+    self._watch = { self._held }
+    drop_parts(self, self._held)
+    return
+  end
   core.detach(self._pool._core, self.id)
   handles[self.id % INDEX] = nil
   self[1], self[2] = core.ERR_CANCELLED, "detached"
@@ -139,7 +148,7 @@ local function has_part(task)
 end
 
 ---The next partial result, without waiting; nil: there is none.
-local function take_part(task)
+function take_part(task)
   local parts = task._parts
   if not parts then return nil end
   local at = (task._read or 0) + 1
@@ -179,6 +188,20 @@ end
 ---@return fun(task: threadpool.Task): any, threadpool.Task
 function Task:partials()
   return Task.next, self
+end
+
+-- --- memory that a task uses by reference
+
+function drop_parts(task, held)
+  while held.detached and take_part(task) ~= nil do end -- luacheck: ignore
+end
+
+---The task is kept, and with it what is shared with it, until it is over: among its watchers, so that it goes with them.
+function Task._hold(task)
+  local held = { tell = drop_parts }
+  for i = 1, #anchors do held[i], anchors[i] = anchors[i], nil end
+  task._held = held
+  sched.add_watcher(task, held)
 end
 
 -- --- callbacks

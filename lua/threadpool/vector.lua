@@ -181,7 +181,7 @@ local function check_options(opts, known, level)
   end
   local pool = opts.pool
   if pool == nil then return nil end
-  local handle = type(pool) == "table" and pool._pool
+  local handle = type(pool) == "table" and (pool._pool or pool.handle and pool:handle())
   if not handle then
     error(("pool is %s: expected an open pool"):format(describe(pool)), level + 1)
   end
