@@ -122,7 +122,8 @@ static void put_text(tp_bytes *b, const char *text, size_t size) {
 static const char *push_place(writer *w) {
   tp_codec *c = w->c;
   int n = (int)w->origin;
-  if (!(w->origin & SITE) && strcmp(c->what, "argument") == 0) { /* of a spawn: the function first */
+  if (!(w->origin & SITE) &&
+      strcmp(c->what, "argument") == 0) { /* of a spawn: the function first */
     if (n == 1) return lua_pushfstring(w->L, "the function");
     n--;
   }

@@ -3,6 +3,7 @@
 #include <limits.h>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "lua/channel_lua.h"
 #include "lua/vm.h"
 
@@ -373,6 +374,12 @@ static int env_wait(lua_State *L) {
   return 1;
 }
 
+/* forked(pool) -> whether it is one of a parent of this process: its tasks do not end here */
+static int env_forked(lua_State *L) {
+  lua_pushboolean(L, tp_forked(check_pool(L, 1)->pool->made_in));
+  return 1;
+}
+
 /* now() -> seconds of the monotonic clock */
 static int env_now(lua_State *L) {
   lua_pushnumber(L, (double)tp_now_ns() / 1e9);
@@ -437,21 +444,14 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
   static const struct {
     const char *name;
     lua_CFunction f;
-  } functions[] = {{"spawn", env_spawn},
-                   {"submit", env_submit},
-                   {"cancel", env_cancel},
-                   {"detach", env_detach},
-                   {"status", env_status},
-                   {"credit", env_credit},
-                   {"pending", env_pending},
-                   {"base", env_base},
-                   {"workers", env_workers},
-                   {"pointer", env_pointer},
-                   {"stats", env_stats},
-                   {"error_name", env_error_name},
-                   {"error_text", env_error_text},
-                   {"wait", env_wait},
-                   {"now", env_now}};
+  } functions[] = {{"spawn", env_spawn},           {"submit", env_submit},
+                   {"cancel", env_cancel},         {"detach", env_detach},
+                   {"status", env_status},         {"credit", env_credit},
+                   {"pending", env_pending},       {"base", env_base},
+                   {"workers", env_workers},       {"pointer", env_pointer},
+                   {"stats", env_stats},           {"error_name", env_error_name},
+                   {"error_text", env_error_text}, {"wait", env_wait},
+                   {"forked", env_forked},         {"now", env_now}};
   env->queue = tp_completions_new(notify, arg);
   if (!env->queue) luaL_error(L, "not enough memory");
   tp_codec_open(&env->codec, L);

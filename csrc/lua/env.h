@@ -36,7 +36,7 @@ typedef struct tp_inbox {
 typedef struct tp_lua_pool {
   const char *kind; /* constant: what it is known by */
   threadpool_t *pool;
-  tp_lua *lua; /* NULL: it was never made */
+  tp_lua *lua;   /* NULL: it was never made */
   uint32_t mark; /* constant: of its entries in the queue of this state, which pools share */
   bool closed;
   bool owner;      /* it closes the pool; else it is the one that a worker's state belongs to */

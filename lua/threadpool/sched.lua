@@ -453,6 +453,17 @@ local function turn(root)
 end
 if jit then jit.off(turn) end
 
+---In the child of a fork: tasks of the parent's pools do not end here. They fail, before anybody waits for them.
+local function fail_forked(tasks)
+  for i = 1, #tasks do
+    local task = tasks[i]
+    local core_pool = task._pool and task._pool._core
+    if task[1] == false and core_pool and core.forked(core_pool) then
+      task[1], task[2] = core.ERR_FORKED, core.error_text(core.ERR_FORKED)
+    end
+  end
+end
+
 ---Wait until done(a) is true; at most so many seconds (nil: for ever). Returns whether it is.
 ---@param done fun(a: any): boolean
 ---@param tasks table[]  tasks, any of which may change that
@@ -475,6 +486,7 @@ local function wait(done, a, tasks, seconds, shielded)
       add_watcher(timer, waiter)
     end
   end
+  fail_forked(tasks)
   if waiter then
     for i = 1, #tasks do add_watcher(tasks[i], waiter) end
   end

@@ -11,7 +11,8 @@ ffi.C.unsetenv "LD_PRELOAD"
 local luajit = preload and ("env LD_PRELOAD='%s' luajit"):format(preload) or "luajit"
 
 ---How often a spec of processes runs its program: ends of processes are races.
-M.often = os.getenv "TP_SPEC_MODE" and 20 or os.getenv "TP_STRESS" and 200 or os.getenv "TP_QUICK" and 5 or 20
+M.often = preload and 3 or os.getenv "TP_SPEC_MODE" and 20 or os.getenv "TP_STRESS" and 200 or
+    os.getenv "TP_QUICK" and 5 or 20
 
 local function read_all(path)
   local file = assert(io.open(path, "rb"))
