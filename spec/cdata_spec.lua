@@ -65,14 +65,14 @@ describe("numbers of the FFI", function()
   end)
 
   it("do not include enums: the message says what to do", function()
-    refused("value 2: ctype<enum cdata_spec_enum> cannot be sent to another thread: pass tonumber of it",
+    refused("argument 1: ctype<enum cdata_spec_enum> cannot be sent to another thread: pass tonumber of it",
       ffi.new("enum cdata_spec_enum", 1))
   end)
 
   it("do not include memory: pointers, arrays, structures, references", function()
     local remedy = " cannot be sent to another thread: pass the memory with threadpool.share, or in a region"
     local s = ffi.new "struct cdata_spec_struct[1]"
-    refused("value 2: ctype<int [?]>" .. remedy, ffi.new("int[?]", 3))
+    refused("argument 1: ctype<int [?]>" .. remedy, ffi.new("int[?]", 3))
     refused("ctype<char [4]>" .. remedy, ffi.new "char[4]")
     refused("ctype<struct cdata_spec_struct>" .. remedy, ffi.new "struct cdata_spec_struct")
     refused("ctype<struct cdata_spec_struct &>" .. remedy, s[0])

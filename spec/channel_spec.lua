@@ -566,6 +566,43 @@ describe("a channel", function()
       assert.is_true(alive() - before <= 200, alive() - before .. " are left")
     end)
 
+    it("is there for an init function in each state", function()
+      local ch = threadpool.channel(10)
+      local p = assert(threadpool.new { workers = 2, init = function() ch:send "made" end })
+      ch = nil -- luacheck: ignore 311
+      collectgarbage()
+      collectgarbage()
+      assert.equal(5, p:spawn(function() return 5 end):await(LONG))
+      p:close()
+    end)
+
+    it("of a parent is refused in its child, which has channels of its own", function()
+      local ffi = require "ffi"
+      ffi.cdef "int fork(void); int waitpid(int pid, int *status, int options); void _exit(int status);"
+      local ch = threadpool.channel(1)
+      local task = pool:spawn(function(c) return c:receive() end, ch)
+      local child = ffi.C.fork()
+      if child == 0 then
+        local good = pcall(function()
+          local _, err = ch:send(1)
+          assert(err.name == "ERR_FORKED" and err.message:find("channel", 1, true))
+          assert(select(2, ch:receive(1)).name == "ERR_FORKED" and not ch:close())
+          local own = threadpool.channel(1)
+          assert(own:send(1) and own:receive() == 1)
+          ch = nil
+          collectgarbage()
+          collectgarbage()
+        end)
+        ffi.C._exit(good and 0 or 1)
+      end
+      local status = ffi.new "int[1]"
+      ffi.C.waitpid(child, status, 0)
+      assert.equal(0, status[0])
+      ch:send "to the worker"
+      ch:close()
+      assert.equal("to the worker", task:await(LONG))
+    end)
+
     it("is freed with the channels that are in it", function()
       local alive = core.channel_alive
       collectgarbage()

@@ -13,7 +13,7 @@ local function fail(message) error(message, 0) end
 -- Ends only if it is cancelled.
 local function for_ever()
   local tp = require "threadpool"
-  tp.sleep(1000)
+  tp.channel(1):receive()
 end
 
 local function raised(f, ...)
@@ -59,7 +59,7 @@ describe("a group", function()
     local tp = require "threadpool"
     local long, value, err
     value, err = tp.group(function(g)
-      long = g:spawn(function() require("threadpool").sleep(1000) end)
+      long = g:spawn(function() require("threadpool").channel(1):receive() end)
       g:go(function() tp.sleep(1000) end)
       g:spawn(function() error("boom", 0) end)
       tp.sleep(1000)
@@ -73,7 +73,7 @@ describe("a group", function()
     local tp = require "threadpool"
     local long
     local value, err = tp.group(function(g)
-      long = g:spawn(function() require("threadpool").sleep(1000) end)
+      long = g:spawn(function() require("threadpool").channel(1):receive() end)
       error "left"
     end)
     assert(value == nil and err.name == "ERR_LUA" and err.message:find("left", 1, true))
@@ -85,7 +85,7 @@ describe("a group", function()
     local tp = require "threadpool"
     local long
     local value, err = tp.group(function(g)
-      long = g:spawn(function() require("threadpool").sleep(1000) end)
+      long = g:spawn(function() require("threadpool").channel(1):receive() end)
       g:submit { op = "sleep", args = { ms = 1000000 } }
       g:go(function() tp.channel(1):receive() end)
       assert(g:left() <= 0.05 and g:left() > 0)
@@ -102,7 +102,7 @@ describe("a group", function()
       outer:go(function()
         local _
         _, inner_err = tp.group(function(inner)
-          inner:spawn(function() require("threadpool").sleep(1000) end)
+          inner:spawn(function() require("threadpool").channel(1):receive() end)
           inner:go(function() tp.sleep(1000) end)
           tp.sleep(1000)
         end)
@@ -188,6 +188,7 @@ describe("a group", function()
   end)
 
   it("gives what a coroutine returns, and its error", function()
+    local _
     local a, b, err = threadpool.group(function(g)
       local task = g:go(function(x, y) return x + y, x * y end, 3, 4)
       return task:await()
@@ -205,11 +206,11 @@ describe("a group", function()
     local cleaned
     local _, err = threadpool.group(function(g)
       g:go(function()
+        g:spawn(fail, "boom")
         local ok = pcall(threadpool.sleep, 1000)
         assert.is_false(ok)
         cleaned = true
       end)
-      g:spawn(fail, "boom")
     end)
     assert.equal("boom", err.message)
     assert.is_true(cleaned)
@@ -257,7 +258,7 @@ end)
 describe("first", function()
   everywhere("returns the task that ended, and its place", function()
     local tp = require "threadpool"
-    local long = tp.spawn(function() require("threadpool").sleep(1000) end)
+    local long = tp.spawn(function() require("threadpool").channel(1):receive() end)
     local quick = tp.spawn(function() return 5 end)
     local task, i = tp.first { long, quick }
     assert(task == quick and i == 2)

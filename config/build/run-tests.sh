@@ -155,8 +155,10 @@ run_spec() {
     environment+=("LUA_INIT=@spec/modes/mode.lua" "TP_SPEC_MODE=$2")
     tags=(--exclude-tags=stress)
   fi
-  # LuaJIT's memory is not the sanitizer's, so what only Lua holds would count as lost.
-  [ -z "$preload" ] || environment+=("LD_PRELOAD=$preload" "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0")
+  # LuaJIT's memory is not the sanitizer's, so what only Lua holds would count as lost. And a program may end with
+  # threads at work.
+  [ -z "$preload" ] || environment+=("LD_PRELOAD=$preload" "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0"
+    "TSAN_OPTIONS=$TSAN_OPTIONS:report_thread_leaks=0")
   timed "${wrap[@]}" env "${environment[@]}" luajit config/build/run-spec.lua --output=plainTerminal "${tags[@]}" "$1"
   # 3 successes / 1 failure / 1 error / 1 pending : 0.002 seconds
   read -r found p f s < <(awk '/^[0-9]+ success(es)? \/ [0-9]+ failures? \/ [0-9]+ errors? \/ / {

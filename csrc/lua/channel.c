@@ -196,6 +196,13 @@ static void tell(tp_wait *w, int code) {
   tp_completions_push(w->queue, e);
 }
 
+static void tell_all(tp_wait_list *list, int code) {
+  for (tp_wait *w = list->first, *next; w; w = next) {
+    next = w->next;
+    tell(w, code);
+  }
+}
+
 static bool give(tp_channel *c, tp_message *m) {
   tp_wait *w = c->receivers.first;
   if (!w) return false;
@@ -284,8 +291,8 @@ bool tp_channel_close(tp_channel *c) {
   tp_lock_acquire(&c->lock);
   bool first = !c->closed;
   c->closed = true;
-  while (c->receivers.first) tell(c->receivers.first, ERR_CLOSED); /* K2: there is no message */
-  while (c->senders.first) tell(c->senders.first, ERR_CLOSED);
+  tell_all(&c->receivers, ERR_CLOSED); /* K2: there is no message */
+  tell_all(&c->senders, ERR_CLOSED);
   tp_lock_release(&c->lock);
   return first;
 }
@@ -382,7 +389,7 @@ static bool has_room(tp_mentions *ms) {
 static size_t sweep(tp_mentions *ms, tp_calls *cs, tp_mention *out) {
   size_t kept = 0, gone = 0;
   for (size_t i = 0; i < ms->count; i++) {
-    if (tp_call_exists(cs, ms->kept[i].id))
+    if (ms->kept[i].id == 0 || tp_call_exists(cs, ms->kept[i].id))
       ms->kept[kept++] = ms->kept[i];
     else
       out[gone++] = ms->kept[i].mention;

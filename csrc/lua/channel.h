@@ -128,7 +128,7 @@ typedef struct tp_mentions {
   size_t count, room, next_sweep;
 } tp_mentions;
 
-/* [any, inside the pool] Request `id` mentions these. */
+/* [any, inside the pool] Request `id` mentions these; 0: they are kept as long as the pool's states. */
 void tp_mentions_keep(tp_mentions *ms, tp_calls *cs, uint64_t id, const tp_bytes *mentions);
 /* [any, nobody uses it any more] */
 void tp_mentions_free(tp_mentions *ms);

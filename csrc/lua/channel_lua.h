@@ -21,7 +21,7 @@ bool tp_channel_notice(lua_State *L, int task, uint64_t id);
 void tp_waits_end(tp_env *env, tp_waits *waits);
 /* [nobody is in the state any more] Gives back what its handles hold. */
 void tp_channel_forget(tp_env *env);
-/* [inside the pool] K8: request `id` of this pool mentions what the codec has written last. */
+/* [inside the pool] K8: request `id` of this pool mentions what the codec has written last. 0: what each state reads. */
 void tp_lua_mention(tp_lua *lua, uint64_t id, const tp_codec *codec);
 
 #endif

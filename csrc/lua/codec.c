@@ -121,16 +121,30 @@ static void put_text(tp_bytes *b, const char *text, size_t size) {
 /* What is being written, for a message; pushes it. */
 static const char *push_place(writer *w) {
   tp_codec *c = w->c;
-  if (!(w->origin & SITE)) return lua_pushfstring(w->L, "%s %d", c->what, (int)w->origin);
+  int n = (int)w->origin;
+  if (!(w->origin & SITE) && strcmp(c->what, "argument") == 0) { /* of a spawn: the function first */
+    if (n == 1) return lua_pushfstring(w->L, "the function");
+    n--;
+  }
+  if (!(w->origin & SITE)) return lua_pushfstring(w->L, "%s %d", c->what, n);
   tp_origin *site = &c->sites[w->origin & ~SITE];
   return lua_pushfstring(w->L, "upvalue '%s' of the function that begins at %s:%d", site->name,
                          site->source, (int)site->line);
 }
 
+/* Raises what is on top of the stack, at the line that called the Lua function that called ours. */
+static int raise_there(lua_State *L) {
+  luaL_where(L, 2);
+  lua_insert(L, -2);
+  lua_concat(L, 2);
+  return lua_error(L);
+}
+
 static int refuse(writer *w, const char *thing, const char *remedy) {
   const char *place = push_place(w);
-  return luaL_error(w->L, "%s: %s cannot be sent to another thread%s%s", place, thing,
-                    *remedy ? ": " : "", remedy);
+  lua_pushfstring(w->L, "%s: %s cannot be sent to another thread%s%s", place, thing,
+                  *remedy ? ": " : "", remedy);
+  return raise_there(w->L);
 }
 
 /* --- objects by address */
@@ -370,7 +384,8 @@ static void write_packed(writer *w, int index, const char *module) {
   lua_pushvalue(L, index);
   if (lua_pcall(L, 1, -1, 0) != LUA_OK) {
     const char *place = push_place(w), *why = lua_tostring(L, -2);
-    luaL_error(L, "%s: %s", place, why ? why : "it cannot be sent to another thread");
+    lua_pushfstring(L, "%s: %s", place, why ? why : "it cannot be sent to another thread");
+    raise_there(L);
   }
   tp_bytes_clear(&c->inner->out);
   c->inner->what = "a packed value";

@@ -14,6 +14,14 @@ void tp_env_add(tp_env *env, lua_State *L, const char *name, lua_CFunction f) {
   lua_setfield(L, -2, name);
 }
 
+/* Raises an error at the line that called the Lua function that called ours. */
+static int misuse(lua_State *L, const char *text) {
+  luaL_where(L, 2);
+  lua_pushstring(L, text);
+  lua_concat(L, 2);
+  return lua_error(L);
+}
+
 /* --- pools */
 
 tp_lua_pool *tp_env_push_pool(lua_State *L) {
@@ -34,8 +42,15 @@ static tp_lua_pool *check_pool(lua_State *L, int arg) {
 
 tp_lua_pool *tp_env_pool(lua_State *L, int arg) {
   tp_lua_pool *p = check_pool(L, arg);
-  if (p->closed) luaL_error(L, "the pool is closed");
+  if (p->closed) misuse(L, "the pool is closed");
   return p;
+}
+
+/* The same; NULL after tp_say: it is closed. */
+static tp_lua_pool *open_pool(lua_State *L, int arg) {
+  tp_lua_pool *p = check_pool(L, arg);
+  if (p->closed) tp_say(ERR_SHUTDOWN, "the pool is closed");
+  return p->closed ? NULL : p;
 }
 
 /* nil, code, message */
@@ -57,7 +72,7 @@ static int priority_of(lua_State *L, int options) {
   for (int i = 0; name && i < 3; i++)
     if (strcmp(name, PRIORITIES[i]) == 0) priority = i;
   if (priority < 0 || (!name && !lua_isnil(L, -1)))
-    luaL_error(L, "priority: expected \"high\", \"normal\" or \"low\"");
+    misuse(L, "option 'priority': expected \"high\", \"normal\" or \"low\"");
   lua_pop(L, 1);
   return priority;
 }
@@ -67,7 +82,7 @@ static uint32_t timeout_of(lua_State *L, int options) {
   double seconds = lua_isnil(L, -1) ? 0 : lua_tonumber(L, -1);
   bool given = !lua_isnil(L, -1);
   if (given && !(seconds > 0 && seconds <= 4e6))
-    luaL_error(L, "timeout: expected seconds, more than 0 and at most 4000000");
+    misuse(L, "option 'timeout': expected seconds, more than 0 and at most 4000000");
   lua_pop(L, 1);
   return given ? (uint32_t)(seconds * 1000 + 0.999) : 0;
 }
@@ -83,6 +98,7 @@ static int submit(lua_State *L, tp_lua_pool *p, threadpool_request *q) {
   uint64_t id;
   q->deliver = THREADPOOL_BY_QUEUE;
   q->queue = tp_env_of(L)->queue;
+  q->user_data = (void *)(uintptr_t)p->mark;
   q->credited = true;
   if (threadpool_submit_batch(p->pool, q, 1, &id) != 1) return failed(L, tp_said_code());
   lua_pushnumber(L, (double)id);
@@ -118,7 +134,8 @@ static int push_place(tp_env *env, lua_State *L) {
 
 /* spawn(pool, options or nil, function, ...) -> id, source, line: who called who called this */
 static int env_spawn(lua_State *L) {
-  tp_lua_pool *p = tp_env_pool(L, 1);
+  tp_lua_pool *p = open_pool(L, 1);
+  if (!p) return failed(L, ERR_SHUTDOWN);
   tp_env *env = tp_env_of(L);
   if (lua_type(L, 3) != LUA_TFUNCTION) luaL_argerror(L, 3, "function expected");
   threadpool_request q = {.opcode = TP_LUA_OPCODE};
@@ -129,7 +146,7 @@ static int env_spawn(lua_State *L) {
     if (flag_of(L, 2, "blocking")) q.opcode = TP_LUA_BLOCKING_OPCODE;
   }
   tp_bytes_clear(&env->codec.out);
-  env->codec.what = "value"; /* the first one is the function */
+  env->codec.what = "argument"; /* but the first one, the function */
   tp_codec_write(&env->codec, L, tp_lua_protos(p->lua), 3, lua_gettop(L));
   q.payload = env->codec.out.data;
   q.size = env->codec.out.size;
@@ -143,7 +160,8 @@ static int env_spawn(lua_State *L) {
 
 /* submit(pool, json) -> id */
 static int env_submit(lua_State *L) {
-  tp_lua_pool *p = tp_env_pool(L, 1);
+  tp_lua_pool *p = open_pool(L, 1);
+  if (!p) return failed(L, ERR_SHUTDOWN);
   threadpool_request q = {0};
   q.json = luaL_checklstring(L, 2, &q.length);
   if (q.length == 0) q.length = 1; /* 0 means: up to the zero, which counts here as text */
@@ -187,7 +205,7 @@ static int env_credit(lua_State *L) {
 
 enum { BATCH = 128 };
 
-/* Arguments of drain: tasks by index; those of them that are watched; and where those go that have got something. */
+/* Arguments of drain: tasks by index; the set of those that are watched; and where those go that have got something. */
 enum { HANDLES = 1, KEPT, OUT };
 
 /* read(env, protos, entry): under pcall. */
@@ -225,11 +243,12 @@ static int push_values(tp_env *env, lua_State *L, int task, result_t *r) {
   return lua_pcall(L, 3, -1, 0) == LUA_OK ? lua_gettop(L) - top : -1;
 }
 
-/* The task's next partial result. */
-static void add_partial(tp_env *env, lua_State *L, int task, result_t *r) {
+/* The task's next partial result. True: its first. */
+static bool add_partial(tp_env *env, lua_State *L, int task, result_t *r) {
   lua_getfield(L, task, "_parts");
   int parts = lua_gettop(L);
-  if (lua_isnil(L, parts)) {
+  bool first = lua_isnil(L, parts);
+  if (first) {
     lua_newtable(L);
     lua_replace(L, parts);
     lua_pushvalue(L, parts);
@@ -241,6 +260,7 @@ static void add_partial(tp_env *env, lua_State *L, int task, result_t *r) {
   lua_rawseti(L, parts, n);
   lua_pushnumber(L, n);
   lua_rawseti(L, parts, 0);
+  return first;
 }
 
 static void set_error(lua_State *L, int task, int code, const char *message) {
@@ -271,36 +291,52 @@ static void finish(tp_env *env, lua_State *L, int task, result_t *r) {
   }
 }
 
-static bool is_watched(lua_State *L, int task, int index) {
-  lua_rawgeti(L, KEPT, index);
+static bool is_watched(lua_State *L, int task) {
+  lua_pushvalue(L, task);
+  lua_rawget(L, KEPT);
   bool watched = !lua_isnil(L, -1);
   lua_settop(L, task);
   return watched;
 }
 
-/* One entry to its task, which is left on the stack; true: somebody watches it. */
-static bool dispatch(tp_env *env, lua_State *L, result_t *r) {
-  int index = (int)(r->task_id & (TP_SLAB_GENERATION - 1));
-  lua_rawgeti(L, HANDLES, index);
-  int task = lua_gettop(L);
-  if (r->flags & TP_RESULT_NOTICE)
-    return !lua_isnil(L, task) && tp_channel_notice(L, task, r->task_id) &&
-           is_watched(L, task, index);
-  bool final = r->flags & RESULT_FINAL;
-  if (final && !lua_isnil(L, task)) {
-    lua_pushnil(L);
-    lua_rawseti(L, HANDLES, index);
-  }
-  if (lua_isnil(L, task)) return false;
-  if (final)
-    finish(env, L, task, r);
-  else
-    add_partial(env, L, task, r);
-  lua_settop(L, task);
-  return is_watched(L, task, index);
+static int add_out(lua_State *L, int n, double value) {
+  lua_pushnumber(L, value);
+  lua_rawseti(L, OUT, n + 1);
+  return n + 1;
 }
 
-/* drain(handles, kept, out, n) -> how many tasks are in out, which had n: those that are watched. */
+/* One entry to its task, which goes to OUT as its n-th if somebody watches it or this is its first partial result. A
+ * partial result whose task nobody has: its id and its pool's base go there. Returns n. */
+static int dispatch(tp_env *env, lua_State *L, int n, result_t *r) {
+  /* Pools count their records each for itself. */
+  double base = (double)((tp_entry *)r)->mark * (double)TP_SLAB_GENERATION;
+  double index = (double)(r->task_id & (TP_SLAB_GENERATION - 1)) + base;
+  lua_pushnumber(L, index);
+  lua_rawget(L, HANDLES);
+  int task = lua_gettop(L);
+  bool known = !lua_isnil(L, task), told;
+  if (r->flags & TP_RESULT_NOTICE) {
+    told = known && tp_channel_notice(L, task, r->task_id) && is_watched(L, task);
+  } else if (!known) {
+    if (r->flags & RESULT_FINAL) return n;
+    return add_out(L, add_out(L, n, (double)r->task_id), base);
+  } else if (r->flags & RESULT_FINAL) {
+    lua_pushnumber(L, index);
+    lua_pushnil(L);
+    lua_rawset(L, HANDLES);
+    finish(env, L, task, r);
+    told = is_watched(L, task);
+  } else {
+    told = add_partial(env, L, task, r);
+    lua_settop(L, task);
+    told = told || is_watched(L, task);
+  }
+  lua_settop(L, task);
+  if (told) lua_rawseti(L, OUT, ++n);
+  return n;
+}
+
+/* drain(handles, kept, out, n) -> how many are in out, which had n: see dispatch. */
 static int env_drain(lua_State *L) {
   tp_env *env = tp_env_of(L);
   result_t *batch[BATCH];
@@ -310,7 +346,7 @@ static int env_drain(lua_State *L) {
   while (tp_completions_some(env->queue)) {
     size_t got = tp_completions_take(env->queue, batch, BATCH);
     for (size_t i = 0; i < got; i++) {
-      if (dispatch(env, L, batch[i])) lua_rawseti(L, OUT, ++n);
+      n = dispatch(env, L, n, batch[i]);
       lua_settop(L, OUT);
       threadpool_result_free(batch[i]);
     }
@@ -350,6 +386,12 @@ static int env_pending(lua_State *L) {
   return 1;
 }
 
+/* base(pool): what is added to the indexes of its tasks */
+static int env_base(lua_State *L) {
+  lua_pushnumber(L, (double)tp_env_pool(L, 1)->mark * (double)TP_SLAB_GENERATION);
+  return 1;
+}
+
 static int env_workers(lua_State *L) {
   lua_pushnumber(L, threadpool_workers(tp_env_pool(L, 1)->pool));
   return 1;
@@ -367,7 +409,7 @@ static int env_stats(lua_State *L) {
   int index = lua_isnoneornil(L, 2) ? -1 : (int)luaL_checknumber(L, 2) - 1;
   threadpool_counters c;
   if (index < -1 || threadpool_stats(p->pool, index, &c) != 0)
-    luaL_argerror(L, 2, "there is no such worker");
+    misuse(L, "stats: there is no such worker");
   lua_newtable(L);
 #define FIELD(name, text)                                                                          \
   lua_pushnumber(L, (double)c.name);                                                               \
@@ -402,6 +444,7 @@ void tp_env_open(tp_env *env, lua_State *L, void (*notify)(void *arg), void *arg
                    {"status", env_status},
                    {"credit", env_credit},
                    {"pending", env_pending},
+                   {"base", env_base},
                    {"workers", env_workers},
                    {"pointer", env_pointer},
                    {"stats", env_stats},

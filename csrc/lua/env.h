@@ -16,6 +16,7 @@ typedef struct tp_lua tp_lua; /* lua/vm.h */
 typedef struct tp_env {
   tp_codec codec;
   threadpool_queue *queue;
+  uint32_t marks;         /* of pools that were made */
   tp_codec channel_codec; /* what goes into channels is for any pool */
   int channel_read;       /* a function, as of luaL_ref */
   tp_lock waits_lock;     /* of the lists of waits */
@@ -36,6 +37,7 @@ typedef struct tp_lua_pool {
   const char *kind; /* constant: what it is known by */
   threadpool_t *pool;
   tp_lua *lua; /* NULL: it was never made */
+  uint32_t mark; /* constant: of its entries in the queue of this state, which pools share */
   bool closed;
   bool owner;      /* it closes the pool; else it is the one that a worker's state belongs to */
   tp_inbox *inbox; /* of an owner, until the pool is shut down */

@@ -106,6 +106,7 @@ TP_WEAK int lua_load(lua_State *L, lua_Reader reader, void *ud, const char *name
 TP_WEAK int lua_dump(lua_State *L, lua_Writer writer, void *ud);
 TP_WEAK int lua_resume(lua_State *L, int nargs);
 TP_WEAK TP_RAISES int lua_error(lua_State *L);
+TP_WEAK void lua_concat(lua_State *L, int n);
 TP_WEAK int lua_next(lua_State *L, int index);
 TP_WEAK int lua_gc(lua_State *L, int what, int data);
 

@@ -97,6 +97,7 @@ static int core_create(lua_State *L) {
   if (!pool) return failed(L);
   p->pool = pool;
   p->owner = true;
+  p->mark = env->marks++;
   p->inbox = *(tp_inbox **)(env + 1);
   tp_add(&p->inbox->users, 1, relaxed); /* we are one */
   p->lua = tp_lua_new(pool, text_of(L, 1, "path"), text_of(L, 1, "cpath"), (unsigned)grace_ms);
@@ -118,6 +119,7 @@ static int core_create(lua_State *L) {
     tp_codec_write(&env->codec, L, tp_lua_protos(p->lua), lua_gettop(L), lua_gettop(L));
     tp_bytes_put(&p->lua->init, env->codec.out.data, env->codec.out.size);
     if (p->lua->init.failed) luaL_error(L, "not enough memory");
+    if (env->codec.mentions.size) tp_lua_mention(p->lua, 0, &env->codec);
   }
   lua_settop(L, 2);
   return 1;

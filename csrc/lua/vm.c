@@ -60,8 +60,9 @@ static int open_state(lua_State *L) {
   lua_settop(L, 0);
   if (lua->init.size == 0) return 0;
   int n = tp_codec_read(&vm->env.codec, L, &lua->protos, lua->init.data, lua->init.size);
-  lua_call(L, n - 1, 0);
-  return 0;
+  if (lua_pcall(L, n - 1, 0, 0) == LUA_OK) return 0;
+  const char *why = lua_tostring(L, -1);
+  return luaL_error(L, "init: %s", why ? why : "an error that is not a string");
 }
 
 static void free_list(tp_lua_call *c) {

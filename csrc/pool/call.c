@@ -337,6 +337,7 @@ static task_t *accept(tp_calls *cs, supply *s, const threadpool_request *q, uint
   e->next = NULL;
   e->call = call;
   e->final = true;
+  e->mark = q->deliver == THREADPOOL_BY_QUEUE ? (uint32_t)(uintptr_t)q->user_data : 0;
   e->release = NULL;
   e->r.task_id = tp_load(&call->record.id, relaxed); /* constant while it lives */
   e->r.status = 0;

@@ -38,6 +38,7 @@ typedef struct tp_entry {
   struct tp_entry *next; /* of a call, or among the completions */
   task_t *call;          /* whose it is; of a partial one that was handed out: NULL */
   bool final;            /* part of the record, not allocated by itself (V3) */
+  uint32_t mark;         /* of the request, for who takes entries of several pools from one queue */
   void (*release)(void *data, void *arg);
   void *release_arg;
 } tp_entry;

@@ -290,7 +290,7 @@ int tp_call_emit(task_t *call, const void *data, size_t size) {
   }
   tp_entry *e = tp_get(sizeof *e + size + 1);
   if (!e) return ERR_MALLOC_FAILED;
-  *e = (tp_entry){.call = call};
+  *e = (tp_entry){.call = call, .mark = call->result.mark};
   char *copy = (char *)(e + 1);
   if (size) memcpy(copy, data, size);
   copy[size] = '\0';

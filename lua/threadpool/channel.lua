@@ -103,6 +103,10 @@ end
 local result = Task._result
 
 local function failed(code, message)
+  if code == core.ERR_FORKED then
+    return nil, Error.new(code, "the channel belongs to the parent of this process",
+      { remedy = "make one in this process" })
+  end
   return nil, Error.new(code, message)
 end
 

@@ -135,7 +135,7 @@ local function start(job, piece)
       job:stop(Error.new(core.ERR_SHUTDOWN))
       return false
     end
-    if not ok then job:fail(job:place() .. tostring(task):gsub("^[^:]*:%d+: ", "")) end
+    if not ok then job:fail(job:place() .. tostring(task):gsub("^%S-:%d+: ", "")) end
     if task then
       job.pieces[task] = piece
       job.active = job.active + 1

@@ -29,7 +29,21 @@ local names = { workers = true, blocking = true, drain_ms = true, park_timeout_m
   initial_capacity = true, init = true, grace = true }
 
 ---Make a pool.
----@param options? string|{ workers?: integer, blocking?: integer, max_pending?: integer, max_request_bytes?: integer, max_depth?: integer, window?: integer, initial_capacity?: integer, park_timeout_ms?: integer, drain_ms?: integer, idle_yield?: boolean, pin?: boolean, init?: function }  or the path of a config file
+---@class threadpool.Options
+---@field workers? integer            threads; 0: one for each CPU
+---@field blocking? integer           threads for what blocks, at most
+---@field max_pending? integer        requests whose results were not fetched yet, at most
+---@field max_request_bytes? integer
+---@field max_depth? integer          of a request's JSON
+---@field window? integer             partial results of a task that nobody has read, at most
+---@field initial_capacity? integer
+---@field park_timeout_ms? integer
+---@field drain_ms? integer
+---@field idle_yield? boolean
+---@field pin? boolean
+---@field init? function              each worker's Lua state calls it first
+
+---@param options? string|threadpool.Options  a string: the path of a config file
 ---@return threadpool.Pool? pool
 ---@return threadpool.Error? err
 function M.new(options)
@@ -98,7 +112,7 @@ end
 ---@param seconds number
 function M.sleep(seconds)
   if type(seconds) ~= "number" or seconds ~= seconds then error("sleep: seconds expected", 2) end
-  if seconds > 0 then sched.timer(seconds):await() end
+  if seconds > 0 then sched.sleep(seconds) end
 end
 
 ---@see threadpool.Channel

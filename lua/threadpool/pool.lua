@@ -13,6 +13,7 @@ local type = type
 
 ---@class threadpool.Pool
 ---@field _core userdata
+---@field _base integer  added to the indexes of its tasks in sched.handles
 ---@field _pool ffi.cdata*?  of handle()
 local Pool = {}
 Pool.__index = Pool
@@ -23,7 +24,9 @@ local ERR_QUEUE_FULL = core.ERR_QUEUE_FULL
 ---@param handle userdata  of the core
 ---@return threadpool.Pool
 function Pool.wrap(handle)
-  return setmetatable({ _core = handle }, Pool)
+  local base = core.base(handle)
+  sched.cores[base] = handle
+  return setmetatable({ _core = handle, _base = base }, Pool)
 end
 
 -- On a worker it is the pool that the worker belongs to.
@@ -42,14 +45,29 @@ end
 Pool.here = Pool.unpack
 
 ---@param again fun(): integer?, integer?, string?
-local function retry(pool, options, again)
+local function retry(again)
   while true do
-    local id, code, message, extra = again()
-    if id then return id, code, message end
-    if code ~= ERR_QUEUE_FULL or (options and options.nowait) then
-      return nil, Error.new(code, message, extra)
-    end
     sched.wait_for_room()
+    local id, code, message = again()
+    if id then return id, code, message end
+    if code ~= ERR_QUEUE_FULL then return nil, Error.new(code, message) end
+  end
+end
+
+local known = { on_partial = "function", on_result = "function", on_error = "function", nowait = "boolean" }
+local known_to_spawn = { timeout = "number", priority = "string", blocking = "boolean" }
+
+---Raises at the line that called the function that called this.
+local function check_options(name, options, more)
+  if type(options) ~= "table" then
+    error(("%s: a table of options expected, got %s"):format(name, type(options)), 3)
+  end
+  for k, v in pairs(options) do
+    local expected = known[k] or more and more[k]
+    if not expected then error(("%s: unknown option '%s'"):format(name, tostring(k)), 3) end
+    if type(v) ~= expected then
+      error(("%s: option '%s': a %s expected, got %s"):format(name, k, expected, type(v)), 3)
+    end
   end
 end
 
@@ -61,20 +79,23 @@ end
 function Pool:submit(request, options)
   local text = request
   if type(request) == "table" then
-    text = json.encode(request)
+    local ok
+    ok, text = pcall(json.encode, request)
+    if not ok then error("submit: " .. text, 2) end
   elseif type(request) ~= "string" then
     error("submit: a table or JSON text expected, got " .. type(request), 2)
   end
+  if options ~= nil then check_options("submit", options) end
   local id, code, message = core.submit(self._core, text)
   if not id then
     if code ~= ERR_QUEUE_FULL or (options and options.nowait) then return nil, Error.new(code, message) end
     local err
-    id, err = retry(self, options, function() return core.submit(self._core, text) end)
+    id, err = retry(function() return core.submit(self._core, text) end)
     if not id then return nil, err end
   end
   local task = Task.new(self, id)
   task._json = true
-  if options and (options.on_partial or options.on_result or options.on_error) then task:on(options) end
+  if options and (options.on_partial or options.on_result or options.on_error) then task:_on(options) end
   return task
 end
 
@@ -86,42 +107,52 @@ local since_absorb = 0
 ---  pool:spawn(fn, 1, 2)
 ---  pool:spawn({ timeout = 5 }, fn, 1, 2)
 ---
----@param options? { timeout?: number, priority?: "high"|"normal"|"low", blocking?: boolean, nowait?: boolean, on_partial?: function, on_result?: function, on_error?: function }
----@param fn function
----@param ... any
+---@class threadpool.SpawnOptions
+---@field timeout? number                     seconds, after which it ends with ERR_TIMEOUT
+---@field priority? "high"|"normal"|"low"
+---@field blocking? boolean                   it blocks in C: it gets a thread of its own meanwhile
+---@field nowait? boolean                     ERR_QUEUE_FULL instead of waiting for room
+---@field on_partial? function                as of threadpool.Task.on
+---@field on_result? function
+---@field on_error? function
+
+---@param options? threadpool.SpawnOptions
+---@param ... any  the function and its arguments
 ---@return threadpool.Task? task  nil: it was not accepted
 ---@return threadpool.Error? err
 ---@overload fun(self: threadpool.Pool, fn: function, ...: any): threadpool.Task?, threadpool.Error?
-function Pool:spawn(options, fn, ...)
+function Pool:spawn(options, ...)
   if type(options) == "function" then
     since_absorb = since_absorb + 1
     if since_absorb >= 64 then
       since_absorb = 0
       absorb() -- not between spawn and Task.new: its own result would find no task
     end
-    local id, source, line = spawn(self._core, nil, options, fn, ...)
+    local id, source, line = spawn(self._core, nil, options, ...)
     if id then return Task.new(self, id, source, line) end
-    return self:_spawn_slowly(nil, source, line, options, fn, ...)
+    return self:_spawn_slowly(nil, source, line, options, ...)
   end
-  if type(options) ~= "table" or type(fn) ~= "function" then
-    error("spawn: a function expected, or a table of options and a function", 2)
+  if type(options) ~= "table" or type((...)) ~= "function" then
+    error("spawn: a function expected, or a table of options and a function, got " .. type(options) ..
+      (type(options) == "table" and " and " .. type((...)) or ""), 2)
   end
-  local id, source, line = spawn(self._core, options, fn, ...)
-  if not id then return self:_spawn_slowly(options, source, line, fn, ...) end
+  check_options("spawn", options, known_to_spawn)
+  local id, source, line = spawn(self._core, options, ...)
+  if not id then return self:_spawn_slowly(options, source, line, ...) end
   local task = Task.new(self, id, source, line)
-  if options.on_partial or options.on_result or options.on_error then task:on(options) end
+  if options.on_partial or options.on_result or options.on_error then task:_on(options) end
   return task
 end
 
 function Pool:_spawn_slowly(options, code, message, ...)
   if code ~= ERR_QUEUE_FULL or (options and options.nowait) then return nil, Error.new(code, message) end
   local n, args = select("#", ...), { ... }
-  local id, source, line = retry(self, options, function()
+  local id, source, line = retry(function()
     return spawn(self._core, options, unpack(args, 1, n))
   end)
   if not id then return nil, source end
   local task = Task.new(self, id, source, line)
-  if options and (options.on_partial or options.on_result or options.on_error) then task:on(options) end
+  if options and (options.on_partial or options.on_result or options.on_error) then task:_on(options) end
   return task
 end
 
@@ -131,7 +162,10 @@ end
 ---@return fun(): any
 function Pool:stream(request, ...)
   local task, err
-  if type(request) == "function" then
+  if type(request) ~= "function" and type(request) ~= "table" and type(request) ~= "string" then
+    error("stream: a function, a table or JSON text expected, got " .. type(request), 2)
+  end
+  if type(request) == "function" or type((...)) == "function" then
     task, err = self:spawn(request, ...)
   else
     task, err = self:submit(request, ...)
@@ -191,12 +225,16 @@ end
 ---@param options? { drain?: number }  seconds that tasks may take to finish; default 5
 ---@return boolean  false: it was closed already
 function Pool:close(options)
-  if self._closed then return false end
-  self._closed = true
+  if options ~= nil and type(options) ~= "table" then
+    error("close: a table of options expected, got " .. type(options), 2)
+  end
   local drain = options and options.drain or 5
   if type(drain) ~= "number" or drain ~= drain or drain < 0 then
-    error("close: drain: expected seconds, 0 or more", 2)
+    error("close: option 'drain': seconds expected, 0 or more", 2)
   end
+  if core.pool then error("close: a worker cannot close its pool", 2) end
+  if self._closed then return false end
+  self._closed = true
   local deadline = core.now() + drain
   while not nothing_pending(self) and core.now() < deadline do
     sched.pump(math.min(0.05, deadline - core.now()))

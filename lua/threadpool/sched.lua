@@ -1,28 +1,36 @@
 ---Who waits, and how: coroutines, the program's main thread, the tasks of a worker.
 ---
----A *root* drives coroutines: the program has one, and in a worker's state each task has one. What waits is a *waiter*:
----a coroutine (of ours, or of somebody else's driver), or a root, which stands for the code that runs in no coroutine of
----ours. Waking one puts it on the list of its root; the root runs what is on the list whenever it has the turn.
+---A *root* drives coroutines: the program has one, and in a worker's state each task has one. What waits is a
+---*waiter*: a coroutine (of ours, or of somebody else's driver), or a root, which stands for the code that runs in no
+---coroutine of ours. Waking one puts it on the list of its root; the root runs what is on the list whenever it has the
+---turn.
 ---
 ---  C1  A waiter that is woken looks again at what it waits for: it may be woken for another reason.
 ---  C2  Whoever waits is among the watchers of what it waits for before it gives the turn away, and results are looked
 ---      at only by who has the turn: so nothing is missed between.
 
 local core = require "threadpool.core"
+-- When the module is loaded again (busted does that) the tasks of the one before go on: results come to one place.
+if core.sched then return core.sched end
 local Error = require "threadpool.error"
+local deadlines = require "threadpool.deadlines"
 
 local running = coroutine.running
 local resume, yield, status = coroutine.resume, coroutine.yield, coroutine.status
 
 local M = {}
+core.sched = M
 
----Tasks by the index in their id, until their final result is there. A task that nobody has any more goes.
+---Tasks by the index in their id, plus what their pool adds to it, until their final result is there. A task that
+---nobody has any more goes.
 M.handles = setmetatable({}, { __mode = "v" })
 ---Those that something waits for: they stay.
 M.kept = {}
 
-local handles, kept = M.handles, M.kept
-local INDEX = core.INDEX
+---Pools, as of the core, by what is added to the indexes of their tasks.
+M.cores = setmetatable({}, { __mode = "v" })
+
+local handles, kept, cores = M.handles, M.kept, M.cores
 
 local in_worker = core.FINISHED ~= nil
 M.in_worker = in_worker
@@ -35,6 +43,8 @@ M.in_worker = in_worker
 ---@field woken boolean    the root itself was woken
 ---@field call any         worker: the call it belongs to
 ---@field active thread|nil the coroutine of ours that has the turn
+---@field stalled? thread[]  worker: coroutines that wait for room in the task's window
+---@field deadlines? table   worker: when who is to be woken (in the program, a request `sleep` does that)
 
 local function new_root(call)
   return { ready = {}, first = 1, last = 0, alive = 0, woken = false, call = call }
@@ -44,6 +54,9 @@ local main_root = new_root()
 local roots = {}                                        -- worker: by call
 M.started = roots
 local root_of = setmetatable({}, { __mode = "k" })      -- of the coroutines of `go`
+local scope_of = setmetatable({}, { __mode = "k" })     -- of those: which `run` they belong to
+local queued = setmetatable({}, { __mode = "k" })       -- of those: whether they are in `ready`
+local waiting = setmetatable({}, { __mode = "k" })      -- coroutines of others that wait here: the driver
 local bodies = setmetatable({}, { __mode = "k" })       -- worker: coroutines that run a task
 M.bodies = bodies
 
@@ -60,7 +73,7 @@ end
 M.current_root = current_root
 
 ---Worker: the call is over, perhaps in the middle of something: what it waited for may still know its root. `leaving`
----of that are functions that want to know.
+---of that are functions that want to know. Its coroutines that wait for something are left to the collector.
 function M.forget(call)
   local root = roots[call]
   if not root then return end
@@ -95,8 +108,22 @@ end
 
 -- --- drivers of other people's coroutines
 
----How a coroutine that is not ours gives the turn away, and gets it back. Adapters set another one.
-local driver = {
+---How coroutines that are not ours give the turn away, and get it back.
+---@class threadpool.Driver
+---@field owns fun(co: thread): boolean   whether this coroutine, which runs, is one of its own
+---@field suspend fun(co: thread)         give the turn away; it may come back at any time
+---@field wake fun(co: thread)            have it come back
+---@field busy? fun(on: boolean)          whether anything waits on this thread has changed: while it does, pump is to
+---                                       be called when the descriptor of the core is readable (but not by this)
+---@field soon? fun()                     pump is to be called soon (but not by this)
+
+local drivers = {} -- oldest first
+local is_busy = false
+local watched = 0 -- tasks in `kept`
+local room_waiters = {}
+
+---A coroutine that nobody drives is resumed by whoever pumps.
+local plain = {
   suspend = function() yield() end,
   wake = function(co)
     local ok, err = resume(co)
@@ -104,15 +131,52 @@ local driver = {
   end,
 }
 
----@param new? { suspend: fun(), wake: fun(co: thread) }  nil: the plain one
-function M.set_driver(new)
-  M.driver = new or driver
+local function driver_of(co)
+  for i = #drivers, 1, -1 do
+    if drivers[i].owns(co) then return drivers[i] end
+  end
+  return plain
 end
-M.driver = driver
+
+---Tell the drivers if something waits now and did not before, or the other way round.
+local function look_busy()
+  local busy = watched > 0 or #room_waiters > 0 or main_root.alive > 0
+  if busy == is_busy then return end
+  is_busy = busy
+  for i = 1, #drivers do
+    if drivers[i].busy then drivers[i].busy(busy) end
+  end
+end
+
+---Whether anything waits on this thread.
+---@return boolean
+function M.busy()
+  return is_busy
+end
+
+---@param driver threadpool.Driver
+function M.add_driver(driver)
+  drivers[#drivers + 1] = driver
+  if is_busy and driver.busy then driver.busy(true) end
+end
+
+---@param driver threadpool.Driver
+function M.remove_driver(driver)
+  for i = #drivers, 1, -1 do
+    if drivers[i] == driver then table.remove(drivers, i) end
+  end
+end
 
 -- --- waking
 
 local function push(root, co)
+  if queued[co] then return end
+  queued[co] = true
+  if root == main_root and root.first > root.last then
+    for i = 1, #drivers do
+      if drivers[i].soon then drivers[i].soon() end
+    end
+  end
   root.last = root.last + 1
   root.ready[root.last] = co
   root.woken = true
@@ -123,7 +187,14 @@ local function wake(waiter)
   if type(waiter) == "thread" then
     local root = root_of[waiter]
     if not root then
-      M.driver.wake(waiter)
+      -- One that waits no more has no need of it, and may have yielded for reasons of its own.
+      local driver = waiting[waiter]
+      if driver then
+        local before = main_root.active
+        main_root.active = nil -- it is not inside the one that runs
+        driver.wake(waiter)
+        main_root.active = before
+      end
       return
     end
     push(root, waiter)
@@ -134,12 +205,36 @@ local function wake(waiter)
 end
 M.wake = wake
 
--- One whose result was absorbed, and that is still to be told, may have been followed by another with its index.
-local function let_go(task)
-  local index = task.id % INDEX
-  if kept[index] == task then kept[index] = nil end
+---What is yielded by who waits here. Whatever else a coroutine of ours yields means: others first.
+local WAITS = {}
+
+---Give the turn away; for waiters other than a root.
+local function suspend(waiter)
+  if root_of[waiter] then
+    yield(WAITS)
+    return
+  end
+  local driver = driver_of(waiter)
+  waiting[waiter] = driver
+  driver.suspend(waiter)
+  waiting[waiter] = nil
 end
 
+local function keep(task)
+  kept[task] = true
+  watched = watched + 1
+  if watched == 1 then look_busy() end
+end
+
+local function let_go(task)
+  task._watch = nil
+  kept[task] = nil
+  watched = watched - 1
+  if watched == 0 then look_busy() end
+end
+
+---@param task threadpool.Task  not done
+---@param waiter thread|table  a waiter, or a table with a function `tell(task, waiter)`
 local function add_watcher(task, waiter)
   local watch = task._watch
   if not watch then
@@ -149,7 +244,7 @@ local function add_watcher(task, waiter)
     end
     watch = {}
     task._watch = watch
-    kept[task.id % INDEX] = task
+    keep(task)
   end
   watch[#watch + 1] = waiter
 end
@@ -162,55 +257,80 @@ local function remove_watcher(task, waiter)
     if watch[i] == waiter then table.remove(watch, i) end
   end
   if #watch == 0 then
-    task._watch = nil
     let_go(task)
     if task._unpark then task:_unpark() end
   end
 end
 M.remove_watcher = remove_watcher
 
+---Nobody is told of this task any more.
+function M.remove_watchers(task)
+  if task._watch then let_go(task) end
+end
+
 -- --- results
 
-local out, out_count = {}, 0 -- tasks whose watchers are still to be told
-local draining = false
-local room_waiters = {}
+-- What the core has put there and is still to be dealt with is told + 1 to out_count: a task that is watched or has its
+-- first partial result; or, of a partial result whose task nobody has any more, id and base of the pool.
+local out, told, out_count = {}, 0, 0
 
 ---What there is goes to its tasks, and nobody is told yet: while a program submits without end, memory stays level.
 function M.absorb()
-  if not draining then out_count = core.drain(handles, kept, out, out_count) end
+  out_count = core.drain(handles, kept, out, out_count)
+end
+
+---A task that is dropped before its end must not keep its producer waiting for room: what is collected with the task
+---tells that nobody reads any more.
+local function guard(task)
+  local proxy = newproxy(true)
+  local pool, id = task._pool._core, task.id
+  getmetatable(proxy).__gc = function() core.detach(pool, id) end
+  task._guard = proxy
+end
+
+local function next_out()
+  told = told + 1
+  local what = out[told]
+  out[told] = nil
+  return what
 end
 
 local function tell_watchers(task)
+  if task._parts and not task._guard and not task[1] then guard(task) end
   local watch = task._watch
   if not watch then return end
-  if task[1] then
-    task._watch = nil
-    let_go(task)
-  end
+  if task[1] then let_go(task) end
   local copy = #watch > 1 and { unpack(watch) } or watch
-  for k = 1, #copy do
-    local w = copy[k]
+  for i = 1, #copy do
+    local w = copy[i]
     if type(w) == "table" and w.tell then w.tell(task, w) else wake(w) end
   end
 end
+
 M.tell_watchers = tell_watchers
 
----What there is goes to its tasks, and who watches them is told.
+---What there is goes to its tasks, and who watches them is told. A callback may get here again: then the rest is told
+---there, and nothing is left when it returns.
+---@return integer  how many were told
 local function drain()
-  if draining then return 0 end -- a callback that pumps: it is at it already
-  draining = true
-  local n = core.drain(handles, kept, out, out_count)
-  out_count = 0
-  for i = 1, n do
-    local task = out[i]
-    out[i] = nil
-    tell_watchers(task)
+  out_count = core.drain(handles, kept, out, out_count)
+  local n = 0
+  while told < out_count do
+    local task = next_out()
+    if type(task) == "table" then
+      n = n + 1
+      tell_watchers(task)
+    else
+      local pool = cores[next_out()]
+      if pool then core.detach(pool, task) end
+    end
   end
-  draining = false
+  told, out_count = 0, 0
   if #room_waiters > 0 then
-    local waiting = room_waiters
+    local all = room_waiters
     room_waiters = {}
-    for i = 1, #waiting do wake(waiting[i]) end
+    for i = 1, #all do wake(all[i]) end
+    look_busy()
   end
   return n
 end
@@ -218,30 +338,51 @@ M.drain = drain
 
 -- --- coroutines of ours
 
+local function ended(root, co)
+  local scope = scope_of[co]
+  root.alive = root.alive - 1
+  root_of[co], scope_of[co] = nil, nil
+  if scope then
+    scope.alive = scope.alive - 1
+    if scope.alive == 0 and scope.waiter then wake(scope.waiter) end
+  end
+  if root.alive == 0 then look_busy() end
+end
+
 local function step(root, co)
+  queued[co] = nil
   if status(co) ~= "suspended" then return end
   local before = root.active
   root.active = co
-  local ok, err = resume(co)
+  local ok, what = resume(co)
   root.active = before
   if status(co) == "dead" then
-    root.alive = root.alive - 1
-    root_of[co] = nil
-    if not ok then M.raise_aside(traceback_of(co, err)) end
+    if not ok then M.raise_aside(traceback_of(co, what)) end
+    ended(root, co)
+  elseif what ~= WAITS then
+    push(root, co)
   end
 end
 
----Resume what is ready now.
+---Resume what is ready now. A coroutine that pumps gets here again, so what was ready may be gone.
 local function run_ready(root)
-  local last = root.last
-  while root.first <= last do
+  local todo = root.last - root.first + 1
+  while todo > 0 and root.first <= root.last do
     local co = root.ready[root.first]
-    if not co then break end -- one of them has pumped, and so run the rest
     root.ready[root.first] = nil
     root.first = root.first + 1
+    if root.first > root.last then root.first, root.last = 1, 0 end
+    todo = todo - 1
     step(root, co)
   end
-  if root.first > root.last then root.first, root.last = 1, 0 end
+end
+
+local function start(root, scope, co)
+  root_of[co], scope_of[co] = root, scope
+  root.alive = root.alive + 1
+  if scope then scope.alive = scope.alive + 1 end
+  push(root, co)
+  if root.alive == 1 and root == main_root then look_busy() end
 end
 
 ---Start a coroutine; it begins when the one that runs gives the turn away.
@@ -250,12 +391,10 @@ end
 ---@return thread
 function M.go(fn, ...)
   if type(fn) ~= "function" then error("go: function expected, got " .. type(fn), 2) end
-  local root = current_root()
   local n, args = select("#", ...), { ... }
   local co = coroutine.create(n == 0 and fn or function() return fn(unpack(args, 1, n)) end)
-  root_of[co] = root
-  root.alive = root.alive + 1
-  push(root, co)
+  local root = current_root()
+  start(root, scope_of[root.active or false], co)
   return co
 end
 
@@ -286,26 +425,40 @@ local function why_stopped(group)
 end
 M.why_stopped = why_stopped
 
----A root has nothing to run: wait until something comes.
-local function idle(root, seconds)
-  if in_worker then
-    yield(core.WAITING)
-    if root.stalled then
-      for i = 1, #root.stalled do push(root, root.stalled[i]) end
-      root.stalled = nil
+---Worker: give the turn away, until the task is woken or the earliest of its deadlines has come.
+local function idle_worker(root)
+  local at = root.deadlines and deadlines.earliest(root.deadlines)
+  if at then core.nap(math.max(at - core.now(), 0)) end
+  yield(core.WAITING)
+  if at then
+    local now = core.now()
+    local waiter = deadlines.take(root.deadlines, now)
+    while waiter do
+      wake(waiter)
+      waiter = deadlines.take(root.deadlines, now)
     end
-    return true
   end
-  return core.wait(seconds) ~= 0
+  if root.stalled then
+    for i = 1, #root.stalled do push(root, root.stalled[i]) end
+    root.stalled = nil
+  end
 end
-if jit then jit.off(idle) end
+if jit then jit.off(idle_worker) end
+
+---Worker: run what is ready, then give the turn away.
+local function turn(root)
+  drain()
+  run_ready(root)
+  if root.first > root.last then idle_worker(root) else yield() end
+end
+if jit then jit.off(turn) end
 
 ---Wait until done(a) is true; at most so many seconds (nil: for ever). Returns whether it is.
 ---@param done fun(a: any): boolean
----@param watched table[]  tasks, any of which may change that
+---@param tasks table[]  tasks, any of which may change that
 ---@param seconds? number
 ---@param shielded? boolean  also if its group has failed
-local function wait(done, a, watched, seconds, shielded)
+local function wait(done, a, tasks, seconds, shielded)
   if done(a) then return true end
   local root = current_root()
   local waiter = who_waits(root)
@@ -313,13 +466,17 @@ local function wait(done, a, watched, seconds, shielded)
   if group then group.waits[waiter] = true end
   local deadline = seconds and core.now() + seconds
   local timer
-  if deadline and (waiter ~= root or in_worker) then
-    if not M.timer then require "threadpool" end -- which sets it; a worker may not have had it yet
-    timer = M.timer(seconds)
+  if deadline and waiter then
+    if in_worker then
+      root.deadlines = root.deadlines or deadlines.new()
+      timer = deadlines.add(root.deadlines, deadline, waiter)
+    elseif waiter ~= root then
+      timer = M.timer(seconds)
+      add_watcher(timer, waiter)
+    end
   end
   if waiter then
-    for i = 1, #watched do add_watcher(watched[i], waiter) end
-    if timer then add_watcher(timer, waiter) end
+    for i = 1, #tasks do add_watcher(tasks[i], waiter) end
   end
   local is_done = false
   while true do
@@ -335,22 +492,25 @@ local function wait(done, a, watched, seconds, shielded)
       run_ready(root)
       if not root.woken and not done(a) then
         if root.first <= root.last then run_ready(root)
-        elseif not deadline or core.now() < deadline then idle(root, deadline and deadline - core.now()) end
+        elseif in_worker then idle_worker(root)
+        elseif not deadline or core.now() < deadline then core.wait(deadline and deadline - core.now()) end
+      elseif in_worker and root.first <= root.last then
+        yield() -- coroutines that only give others the turn: other tasks as well
       end
     elseif waiter == nil then
       core.wait(deadline and deadline - core.now())
       drain()
-    elseif root_of[waiter] then
-      yield()
     else
-      M.driver.suspend()
+      suspend(waiter)
     end
   end
   if waiter then
-    for i = 1, #watched do remove_watcher(watched[i], waiter) end
+    for i = 1, #tasks do remove_watcher(tasks[i], waiter) end
   end
-  if timer then
-    if waiter then remove_watcher(timer, waiter) end
+  if timer and in_worker then
+    deadlines.remove(root.deadlines, timer)
+  elseif timer then
+    remove_watcher(timer, waiter)
     timer:cancel()
     timer:detach()
   end
@@ -364,26 +524,42 @@ end
 if jit then jit.off(wait) end
 M.wait = wait
 
+local function never() return false end
+
+---Wait so many seconds.
+function M.sleep(seconds)
+  if in_worker then
+    wait(never, nil, {}, seconds)
+  else
+    local timer = M.timer(seconds)
+    local ok, err = pcall(timer.await, timer)
+    if ok then return end
+    timer:cancel() -- a group was left
+    timer:detach()
+    error(err, 0)
+  end
+end
+
 ---Wait until some result has come: there may be room for another request then.
 function M.wait_for_room()
   local root = current_root()
   local waiter = who_waits(root)
-  if in_worker then
-    core.nap(0.001)
-    if waiter and waiter ~= root then
-      push(root, waiter)
-      yield()
-    else
-      yield(core.WAITING)
-    end
-  elseif waiter == root or waiter == nil then
+  if waiter == nil then
+    core.wait(0.001)
+    drain()
+  elseif in_worker then
+    root.deadlines = root.deadlines or deadlines.new()
+    deadlines.add(root.deadlines, core.now() + 0.001, waiter)
+    if waiter ~= root then suspend(waiter) else turn(root) end
+  elseif waiter == root then
     drain()
     run_ready(root)
     core.wait(0.01)
     drain()
   else
     room_waiters[#room_waiters + 1] = waiter
-    if root_of[waiter] then yield() else M.driver.suspend() end
+    look_busy()
+    suspend(waiter)
   end
 end
 if jit then jit.off(M.wait_for_room) end
@@ -393,11 +569,11 @@ function M.wait_for_turn()
   local root = current_root()
   local waiter = who_waits(root)
   if waiter == root then
-    yield(core.WAITING)
+    turn(root)
   elseif waiter then
     root.stalled = root.stalled or {}
     root.stalled[#root.stalled + 1] = waiter
-    yield()
+    suspend(waiter)
   else
     core.wait(0.001)
   end
@@ -408,14 +584,15 @@ end
 ---@return boolean  whether there was something
 function M.pump(seconds)
   local root = current_root()
-  local n = drain()
+  local some = (not in_worker and core.wait(0) == 1) or root.first <= root.last
+  if drain() > 0 then some = true end
   run_ready(root)
-  if n == 0 and seconds and seconds > 0 and core.wait(seconds) == 1 then
-    n = drain()
+  if not some and seconds and seconds > 0 and not in_worker then
+    some = core.wait(seconds) == 1
+    drain()
     run_ready(root)
-    return true
   end
-  return n > 0
+  return some
 end
 if jit then jit.off(M.pump) end
 
@@ -433,17 +610,19 @@ function M.run(fn, ...)
   if root.active then error("run: it runs already: use go", 2) end
   local n, args = select("#", ...), { ... }
   local outcome
-  M.go(function()
-    local function pack(ok, ...) outcome = { ok, select("#", ...), ... } end
-    pack(xpcall(function() return fn(unpack(args, 1, n)) end, function(err)
-      if Error.is(err) or type(err) ~= "string" then return err end
+  local function keep_outcome(ok, ...) outcome = { ok, select("#", ...), ... } end
+  local scope = { alive = 0, waiter = who_waits(root) }
+  start(root, scope, coroutine.create(function()
+    keep_outcome(xpcall(function() return fn(unpack(args, 1, n)) end, function(err)
+      if type(err) ~= "string" then return err end
       return debug.traceback(err, 2)
     end))
-  end)
-  wait(all_ended, root, {})
+  end))
+  wait(all_ended, scope, {})
   if not outcome[1] then error(outcome[3], 0) end
   return unpack(outcome, 3, outcome[2] + 2)
 end
+if jit then jit.off(M.run) end
 
 ---Worker: between two turns of a task, its coroutines that are ready, and those of its body.
 M.run_ready = run_ready

@@ -1,4 +1,4 @@
----A task: what submit and spawn return at once. Its result comes when somebody pumps: any function here that waits does.
+---A task: what submit and spawn return at once. Its result comes when somebody pumps: what waits here does.
 
 local core = require "threadpool.core"
 local Error = require "threadpool.error"
@@ -10,7 +10,8 @@ local handles, anchors = sched.handles, sched.anchors
 
 ---@class threadpool.Task
 ---@field id integer
----@field [1] integer|false  how many values it returned, or its code (negative); false: not yet (csrc/lua/env.c writes it)
+---@field [1] integer|false  how many values it returned, or its code (negative); false: not yet (csrc/lua/env.c
+---                           writes it)
 local Task = {}
 Task.__index = Task
 
@@ -21,7 +22,7 @@ Task.__index = Task
 ---@return threadpool.Task
 function Task.new(pool, id, source, line)
   local task = setmetatable({ false, false, id = id, _pool = pool, _source = source, _line = line }, Task)
-  handles[id % INDEX] = task
+  handles[id % INDEX + pool._base] = task
   if anchors[1] ~= nil then Task._hold(task) end
   return task
 end
@@ -50,6 +51,7 @@ function Task:_error()
       code, message = value.code, value.message
       fields.remedy = value.remedy
       fields.value = value.value
+      if value.traceback then fields.traceback = value.traceback .. "\nraised again:\n" .. traceback end
     elseif type(value) == "string" then
       message = value
     else
@@ -126,20 +128,16 @@ function Task:detach()
     return
   end
   core.detach(self._pool._core, self.id)
-  handles[self.id % INDEX] = nil
+  handles[self.id % INDEX + self._pool._base] = nil
   self[1], self[2] = core.ERR_CANCELLED, "detached"
+  local watch = self._watch
+  sched.remove_watchers(self)
+  for i = 1, watch and #watch or 0 do -- who awaits it learns that nothing comes
+    if type(watch[i]) == "thread" or not watch[i].tell then sched.wake(watch[i]) end
+  end
 end
 
 -- --- partial results
-
----A stream whose task is dropped before its end must not keep its producer waiting: what is collected with the task
----tells that nobody reads any more.
-local function guard(task)
-  local proxy = newproxy(true)
-  local pool, id = task._pool._core, task.id
-  getmetatable(proxy).__gc = function() core.detach(pool, id) end
-  task._guard = proxy
-end
 
 local function has_part(task)
   if task[1] ~= false then return true end
@@ -159,10 +157,7 @@ function take_part(task)
   task._read = at
   -- Room is given back in batches: each time the producer is told takes as long as ten parts.
   if at == n or at - (task._credited or 0) >= 16 then
-    if task[1] == false then
-      core.credit(task._pool._core, task.id, at - (task._credited or 0))
-      if not task._guard then guard(task) end
-    end
+    if task[1] == false then core.credit(task._pool._core, task.id, at - (task._credited or 0)) end
     task._credited = at
     if at == n then
       parts[0] = 0
@@ -212,6 +207,7 @@ local function call(fn, ...)
 end
 
 local function tell(task, on)
+  if on.told then return end -- by a callback of its own that pumped
   if on.on_partial then
     local part = take_part(task)
     while part ~= nil do
@@ -219,7 +215,8 @@ local function tell(task, on)
       part = take_part(task)
     end
   end
-  if task[1] == false then return end
+  if task[1] == false or on.told then return end
+  on.told = true
   if task[1] >= 0 then
     if on.on_result then call(on.on_result, result(task)) end
   elseif on.on_error then
@@ -229,12 +226,24 @@ local function tell(task, on)
   end
 end
 
+local names = { on_partial = true, on_result = true, on_error = true }
+
 ---Have functions called from pump, run, or whatever else waits on this thread: on_partial(part, task),
 ---on_result(values...), on_error(err, task).
 ---@param callbacks { on_partial?: function, on_result?: function, on_error?: function }
 ---@return threadpool.Task self
 function Task:on(callbacks)
   if type(callbacks) ~= "table" then error("on: a table of callbacks expected, got " .. type(callbacks), 2) end
+  for name, fn in pairs(callbacks) do
+    if not names[name] then error(("on: unknown callback '%s'"):format(tostring(name)), 2) end
+    if type(fn) ~= "function" then
+      error(("on: callback '%s': a function expected, got %s"):format(name, type(fn)), 2)
+    end
+  end
+  return self:_on(callbacks)
+end
+
+function Task:_on(callbacks)
   local on = { on_partial = callbacks.on_partial, on_result = callbacks.on_result,
     on_error = callbacks.on_error, tell = tell }
   if self[1] ~= false then
