@@ -50,7 +50,12 @@ describe("docs/LUA.md", function()
   end)
 
   for _, example in ipairs(all) do
+    local library = true
+    for name in example.program:gmatch "require \"(%l+)\"" do
+      if (name == "luv" or name == "copas" or name == "cqueues") and not pcall(require, name) then library = false end
+    end
     it(("has an example at line %d that prints what it says"):format(example.line), function()
+      if not library then return pending "a library of others is not installed" end
       assert.not_equal("", example.expected, "it does not say what it prints: --> ...")
       local ended = child.run(example.program)
       assert.equal(example.expected, lines_of(ended.out), ended.err)
@@ -131,7 +136,7 @@ describe("docs/LUA.md", function()
   it("mentions every error code", function()
     local core, n = require "threadpool.core", 0
     for name, value in pairs(core) do
-      if type(value) == "number" and name:find "^ERR_" then
+      if type(value) == "number" and name:find "^ERR_" and value ~= 0 then
         assert.is_truthy(text:find("`" .. name .. "`", 1, true), name)
         n = n + 1
       end
