@@ -89,19 +89,26 @@ function M.here()
 end
 
 ---@see threadpool.Pool.submit
+---@overload fun(request: string|table, options?: table): threadpool.Task?, threadpool.Error?
 function M.submit(...) return M.here():submit(...) end
 ---@see threadpool.Pool.spawn
+---@overload fun(options: threadpool.SpawnOptions|function, ...: any): threadpool.Task?, threadpool.Error?
 function M.spawn(...) return M.here():spawn(...) end
 ---@see threadpool.Pool.stream
+---@overload fun(request: string|table|function, ...: any): fun(): any
 function M.stream(...) return M.here():stream(...) end
 
 ---@see threadpool.Pool.map
+---@overload fun(list: any, fn: function, options?: threadpool.MapOptions): table?, any
 function M.map(...) return M.here():map(...) end
 ---@see threadpool.Pool.each
+---@overload fun(list: any, fn: function, options?: threadpool.MapOptions): boolean?, any
 function M.each(...) return M.here():each(...) end
 ---@see threadpool.Pool.reduce
+---@overload fun(list: any, fn: function, init?: any, options?: threadpool.MapOptions): any, threadpool.Error?
 function M.reduce(...) return M.here():reduce(...) end
 ---@see threadpool.Pool.for_range
+---@overload fun(range: integer|threadpool.Range, fn: function, ...: any): boolean?, threadpool.Error?
 function M.for_range(...) return M.here():for_range(...) end
 
 function sched.timer(seconds)
