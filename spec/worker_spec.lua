@@ -19,6 +19,19 @@ describe("on a worker", function()
     assert.same({ '{"a":1}', 3, "deep" }, { task:await() })
   end)
 
+  it("what only a program may do is refused by name", function()
+    local function refused(what)
+      local here = threadpool.here()
+      local does = { new = threadpool.new, close = function() here:close() end, fd = function() here:fd() end,
+        region = function() here:region("r", 8) end }
+      return select(2, pcall(does[what]))
+    end
+    assert.matches("threadpool.new: a worker has its pool", pool:spawn(refused, "new"):await())
+    assert.matches("close: a worker cannot close its pool", pool:spawn(refused, "close"):await())
+    assert.matches("fd: a worker has no event loop of others", pool:spawn(refused, "fd"):await())
+    assert.matches("region: make it in the program", pool:spawn(refused, "region"):await())
+  end)
+
   it("spawns within spawns, 50 deep, on one worker", function()
     local one = threadpool.new { workers = 1 }
     local function dive(n)
