@@ -75,6 +75,9 @@ void tp_codec_open(tp_codec *c, lua_State *L);
  * whole. */
 void tp_codec_write(tp_codec *c, lua_State *L, tp_protos *protos, int first, int last);
 
+/* [any] Whether a message is one number: many are. */
+bool tp_codec_number(const char *data, size_t size, double *n);
+
 /* Pushes the values of a message; returns how many. */
 int tp_codec_read(tp_codec *c, lua_State *L, tp_protos *protos, const char *data, size_t size);
 
