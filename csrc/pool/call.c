@@ -97,6 +97,11 @@ _Thread_local task_t *tp_call_current __attribute__((tls_model("initial-exec")))
 static tp_poll run_call(tp_task *t, void *arg) {
   (void)t;
   guarded g = {arg, TP_READY};
+  /* All lines of it at once, as they come from the submitter's core. */
+  tp_prefetch(&g.call->text);
+  tp_prefetch(&g.call->op);
+  tp_prefetch(&g.call->result.next);
+  tp_prefetch(g.call->arena.memory);
   tp_crash crash;
   tp_call_current = arg;
   bool returned = tp_guard_run(run_handler, &g, &crash);
