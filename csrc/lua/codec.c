@@ -77,6 +77,7 @@ static void change_owner(tp_codec *c, lua_State *L, const void *owner) {
   lua_rawseti(L, LUA_REGISTRYINDEX, c->loaded);
   lua_settop(L, top);
   c->last = NULL;
+  c->read_number = 0;
   c->owner = owner;
 }
 
@@ -92,6 +93,8 @@ void tp_codec_open(tp_codec *c, lua_State *L) {
   c->loaded = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_pushboolean(L, 0);
   c->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->read_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   change_owner(c, L, NULL);
 }
 
@@ -670,11 +673,20 @@ static void read_function(reader *r, bool plain) {
     load(r, bytecode, size);
     return;
   }
+  if (plain && number == r->c->read_number) { /* the same again, as a rule */
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->c->read_ref);
+    return;
+  }
   if (plain) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->c->loaded);
     lua_rawgeti(L, -1, (int)number);
     lua_remove(L, -2);
-    if (!lua_isnil(L, -1)) return;
+    if (!lua_isnil(L, -1)) {
+      lua_pushvalue(L, -1);
+      lua_rawseti(L, LUA_REGISTRYINDEX, r->c->read_ref);
+      r->c->read_number = number;
+      return;
+    }
     lua_pop(L, 1);
   }
   const tp_proto *p = r->protos ? tp_proto_at(r->protos, number) : NULL;

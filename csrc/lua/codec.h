@@ -57,6 +57,8 @@ typedef struct tp_codec {
       *last; /* the function that was written last, if it is PLAIN; kept alive at `last_ref` */
   uint32_t last_number;
   int last_ref;
+  uint32_t read_number; /* the PLAIN function that was read last, at `read_ref`; 0: none */
+  int read_ref;
   const void *owner;    /* whose functions `numbers`, `loaded` and `last` are about */
   int owners;           /* of each owner, the table with these two */
   bool learned;         /* `names` holds the modules that were loaded then */

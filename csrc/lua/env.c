@@ -95,10 +95,10 @@ static bool flag_of(lua_State *L, int options, const char *name) {
   return on;
 }
 
-static int submit(lua_State *L, tp_lua_pool *p, threadpool_request *q) {
+static int submit(tp_env *env, lua_State *L, tp_lua_pool *p, threadpool_request *q) {
   uint64_t id;
   q->deliver = THREADPOOL_BY_QUEUE;
-  q->queue = tp_env_of(L)->queue;
+  q->queue = env->queue;
   q->user_data = (void *)(uintptr_t)p->mark;
   q->credited = true;
   if (threadpool_submit_batch(p->pool, q, 1, &id) != 1) return failed(L, tp_said_code());
@@ -117,13 +117,13 @@ static int push_place(tp_env *env, lua_State *L) {
     return 0;
   }
   if (caller == env->caller) {
+    lua_pop(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, env->source_ref);
   } else {
     env->caller = caller;
     lua_pushvalue(L, -1);
     lua_rawseti(L, LUA_REGISTRYINDEX,
                 env->caller_ref); /* it stays, so nobody else is at its address */
-    lua_pushvalue(L, -1);
     lua_getinfo(L, ">S", &ar);
     lua_pushstring(L, ar.short_src);
     lua_pushvalue(L, -1);
@@ -151,12 +151,10 @@ static int env_spawn(lua_State *L) {
   tp_codec_write(&env->codec, L, tp_lua_protos(p->lua), 3, lua_gettop(L));
   q.payload = env->codec.out.data;
   q.size = env->codec.out.size;
-  int n = submit(L, p, &q);
+  int n = submit(env, L, p, &q);
   if (n != 1) return n;
   if (env->codec.mentions.size) tp_lua_mention(p->lua, (uint64_t)lua_tonumber(L, -1), &env->codec);
-  int id = lua_gettop(L), places = push_place(env, L);
-  if (places) lua_remove(L, id + 1); /* the caller itself */
-  return 1 + places;
+  return 1 + push_place(env, L);
 }
 
 /* submit(pool, json) -> id */
@@ -166,7 +164,7 @@ static int env_submit(lua_State *L) {
   threadpool_request q = {0};
   q.json = luaL_checklstring(L, 2, &q.length);
   if (q.length == 0) q.length = 1; /* 0 means: up to the zero, which counts here as text */
-  return submit(L, p, &q);
+  return submit(tp_env_of(L), L, p, &q);
 }
 
 /* --- what was submitted */
