@@ -66,7 +66,7 @@ function M.new(what, pool, options, level)
     what = what, pool = pool, limit = limit, workers = workers, active = 0, pieces = {}, done = {}, done_count = 0,
     options = { timeout = options.timeout, priority = options.priority },
     source = place and place.short_src or "?", line = place and place.currentline or 0,
-    signal = { id = signals + 0.5 }, -- no task has such an index
+    signal = { id = signals + 0.25 }, -- no task has such an index (group.lua has halves)
   }, Job)
 end
 
@@ -190,15 +190,24 @@ function Job:run(to_the_end)
     self.on_leave = function() cancel(pieces) end
     self.root.leaving[self.on_leave] = true
   end
+  local raised
   while true do
     fill(self)
     if self.stopped and not to_the_end then break end
     local due = self.due and not self.stopped and self.due() -- seconds until something is to be tried again
     if self.active == 0 and not due then break end
-    sched.wait(is_ready, self, { self.signal }, self.active < self.limit and due or nil)
+    -- It raises if the caller's group has failed.
+    local ok, why = pcall(sched.wait, is_ready, self, { self.signal }, self.active < self.limit and due or nil,
+      raised ~= nil)
+    if not ok then
+      if not to_the_end then self:fail(why) end
+      raised = why
+      self:stop(why)
+    end
     collect(self)
   end
   self:leave()
+  if raised ~= nil then error(raised, 0) end
   return self.err
 end
 

@@ -123,7 +123,11 @@ function Task:detach()
   if self[1] ~= false then return end
   if self._held then -- its end must be heard of
     self._held.detached = true
-    self._watch = { self._held }
+    local watch = self._watch
+    for i = #watch, 1, -1 do -- callbacks are not called; who awaits it hears of it in the end
+      local w = watch[i]
+      if type(w) == "table" and w.tell and w ~= self._held then table.remove(watch, i) end
+    end
     drop_parts(self, self._held)
     return
   end
