@@ -80,7 +80,6 @@ present() {
     lua.h:*) compgen -G "/usr/include/$what/lua.h" >/dev/null ;; # LuaRocks wants it, whatever it builds
     hdr:*) echo "#include <$what>" | "${CC:-gcc}" -E -x c - >/dev/null 2>&1 ;;
     rt:*) compgen -G "$(runtime_directory)/libclang_rt.$what*.a" >/dev/null ;;
-    lua:*) luajit -l "$what" -e '' 2>/dev/null ;;
     crate:*) compgen -G "/usr/share/cargo/registry/$what-[0-9]*" >/dev/null ;;
   esac
 }
