@@ -85,7 +85,7 @@ check "generated cdef.lua" config/build/generate-cdef.sh --check
 check "analysis (clang-tidy)" clang_tidy
 check "analysis (cppcheck)" cpp_check
 if command -v shellcheck >/dev/null; then check "shell scripts (shellcheck)" shell_scripts; fi
-if [ -e .luacheckrc ]; then check "Lua (luacheck)" luacheck -qq .; fi
+if [ -e .luacheckrc ]; then check "Lua (luacheck)" luacheck -qqq .; fi
 
 record lint "$passed" "$failed" 0
 summary "$passed" "$failed" 0
