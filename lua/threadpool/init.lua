@@ -42,6 +42,7 @@ local names = { workers = true, blocking = true, drain_ms = true, park_timeout_m
 ---@field idle_yield? boolean
 ---@field pin? boolean
 ---@field init? function              each worker's Lua state calls it first
+---@field grace? number               seconds that a function which was told to end may take; then it is stopped
 
 ---@param options? string|threadpool.Options  a string: the path of a config file
 ---@return threadpool.Pool? pool

@@ -205,6 +205,7 @@ end
 ---@return integer? fd
 ---@return threadpool.Error? err
 function Pool:fd() -- luacheck: ignore self
+  if core.pool then error("fd: a worker has no event loop of others: what waits there yields", 2) end
   local fd, code, message = core.fd()
   if not fd then return nil, Error.new(code, message) end
   return fd
