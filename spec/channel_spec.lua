@@ -479,14 +479,16 @@ describe("a channel", function()
         for value in from:values() do to:try_send(value) end
       end
       local function spawn() return pool:spawn(forward, ch, got) end
-      local tasks = { spawn(), spawn(), spawn() }
+      local tasks, cancelled = { spawn(), spawn(), spawn() }, {}
       for i = 1, 500 do
         assert(ch:send(i, LONG))
         local k = i % 3 + 1
         tasks[k]:cancel()
-        tasks[k]:detach()
+        cancelled[i] = tasks[k]
         tasks[k] = spawn()
       end
+      -- Only when a task has ended is what it had got where it belongs.
+      for i = 1, 500 do assert.is_true(cancelled[i]:wait(LONG)) end
       ch:close()
       for k = 1, 3 do tasks[k]:await(LONG) end
       local seen = {}

@@ -77,6 +77,7 @@ static void change_owner(tp_codec *c, lua_State *L, const void *owner) {
   lua_rawseti(L, LUA_REGISTRYINDEX, c->loaded);
   lua_settop(L, top);
   c->last = NULL;
+  c->read_number = 0;
   c->owner = owner;
 }
 
@@ -92,6 +93,8 @@ void tp_codec_open(tp_codec *c, lua_State *L) {
   c->loaded = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_pushboolean(L, 0);
   c->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->read_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   change_owner(c, L, NULL);
 }
 
@@ -306,10 +309,10 @@ static uint32_t write_bytecode(writer *w, int index) {
   return number;
 }
 
-static void write_number(writer *w, char tag, uint32_t number) {
+static void write_number(tp_bytes *out, char tag, uint32_t number) {
   char bytes[5] = {tag};
   memcpy(bytes + 1, &number, sizeof number);
-  tp_bytes_put(&w->c->out, bytes, sizeof bytes);
+  tp_bytes_put(out, bytes, sizeof bytes);
 }
 
 /* `numbers` has the number of one that was sent before: negative if it has no upvalues. Such a one is the same wherever
@@ -318,22 +321,17 @@ static void write_function(writer *w, int index) {
   lua_State *L = w->L;
   tp_codec *c = w->c;
   bool is_new;
-  const void *function = lua_topointer(L, index);
-  if (function == c->last) { /* the same again, as a rule */
-    write_number(w, PLAIN, c->last_number);
-    return;
-  }
   lua_rawgeti(L, LUA_REGISTRYINDEX, c->numbers);
   lua_pushvalue(L, index);
   lua_rawget(L, -2);
   double known = lua_tonumber(L, -1);
   lua_pop(L, 2);
   if (known < 0) {
-    c->last = function;
+    c->last = lua_topointer(L, index);
     c->last_number = (uint32_t)-known;
     lua_pushvalue(L, index);
     lua_rawseti(L, LUA_REGISTRYINDEX, c->last_ref);
-    write_number(w, PLAIN, c->last_number);
+    write_number(&w->c->out, PLAIN, c->last_number);
     return;
   }
   if (known == 0 && write_named(w, index)) return;
@@ -344,12 +342,12 @@ static void write_function(writer *w, int index) {
   if (!plain) {
     uint32_t number = number_of(w, index, &is_new);
     if (!is_new) {
-      write_number(w, SAME, number);
+      write_number(&w->c->out, SAME, number);
       return;
     }
   }
   if (known > 0) {
-    write_number(w, FUNCTION, (uint32_t)known);
+    write_number(&w->c->out, FUNCTION, (uint32_t)known);
     return;
   }
   tp_bytes_char(&c->out, plain ? PLAIN : FUNCTION);
@@ -422,32 +420,47 @@ static void write_table(writer *w, int index, bool upvalue) {
   bool is_new;
   uint32_t number = number_of(w, index, &is_new);
   if (is_new)
-    write_number(w, TABLE, (uint32_t)lua_objlen(L, index));
+    write_number(&w->c->out, TABLE, (uint32_t)lua_objlen(L, index));
   else
-    write_number(w, SAME, number);
+    write_number(&w->c->out, SAME, number);
 }
 
-static void write_value(writer *w, int index, bool upvalue) {
-  lua_State *L = w->L;
-  tp_bytes *out = &w->c->out;
-  switch (lua_type(L, index)) {
-  case LUA_TNIL: tp_bytes_char(out, NIL); break;
-  case LUA_TBOOLEAN: tp_bytes_char(out, lua_toboolean(L, index) ? TRUE_ : FALSE_); break;
+/* What can be written at once: no object, and nothing that may be refused. False: the value is not that. */
+static bool write_simple(tp_codec *c, lua_State *L, int index, int type) {
+  tp_bytes *out = &c->out;
+  switch (type) {
+  case LUA_TNIL: tp_bytes_char(out, NIL); return true;
+  case LUA_TBOOLEAN: tp_bytes_char(out, lua_toboolean(L, index) ? TRUE_ : FALSE_); return true;
   case LUA_TNUMBER: {
     char bytes[9] = {NUMBER};
     double n = lua_tonumber(L, index);
     memcpy(bytes + 1, &n, sizeof n);
     tp_bytes_put(out, bytes, sizeof bytes);
-    break;
+    return true;
   }
   case LUA_TSTRING: {
     size_t size;
     const char *text = lua_tolstring(L, index, &size);
-    if (size > UINT32_MAX) refuse(w, "a string of 4 GiB or more", "");
+    if (size > UINT32_MAX) return false;
     tp_bytes_char(out, STRING);
     put_text(out, text, size);
-    break;
+    return true;
   }
+  case LUA_TFUNCTION: /* the same again, as a rule */
+    if (lua_topointer(L, index) != c->last) return false;
+    write_number(out, PLAIN, c->last_number);
+    return true;
+  default: return false;
+  }
+}
+
+static void write_value(writer *w, int index, bool upvalue) {
+  lua_State *L = w->L;
+  tp_bytes *out = &w->c->out;
+  int type = lua_type(L, index);
+  if (write_simple(w->c, L, index, type)) return;
+  switch (type) {
+  case LUA_TSTRING: refuse(w, "a string of 4 GiB or more", ""); break;
   case LUA_TLIGHTUSERDATA: {
     uint64_t p = (uintptr_t)lua_touserdata(L, index);
     tp_bytes_char(out, POINTER);
@@ -539,17 +552,24 @@ static void begin(tp_codec *c) {
 }
 
 void tp_codec_write(tp_codec *c, lua_State *L, tp_protos *protos, int first, int last) {
-  luaL_checkstack(L, 20, NULL);
   const void *owner = protos ? protos->owner : NULL;
   if (c->owner != owner) change_owner(c, L, owner);
   begin(c);
   size_t at = c->out.size;
   uint32_t count = (uint32_t)(last - first + 1);
   put_u32(&c->out, count);
+  /* As a rule this is all. */
+  while (first <= last && write_simple(c, L, first, lua_type(L, first))) first++;
+  if (first > last) {
+    if (c->out.failed) no_memory(L);
+    return;
+  }
+  luaL_checkstack(L, 20, NULL);
   lua_pushnil(L);
   writer w = {c, L, protos, lua_gettop(L), 0};
+  uint32_t before = count - (uint32_t)(last - first + 1);
   for (int i = first; i <= last; i++) {
-    w.origin = (uint32_t)(i - first + 1);
+    w.origin = before + (uint32_t)(i - first + 1);
     write_value(&w, i, false);
   }
   for (uint32_t i = 1; i <= c->objects; i++) {
@@ -653,11 +673,20 @@ static void read_function(reader *r, bool plain) {
     load(r, bytecode, size);
     return;
   }
+  if (plain && number == r->c->read_number) { /* the same again, as a rule */
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->c->read_ref);
+    return;
+  }
   if (plain) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->c->loaded);
     lua_rawgeti(L, -1, (int)number);
     lua_remove(L, -2);
-    if (!lua_isnil(L, -1)) return;
+    if (!lua_isnil(L, -1)) {
+      lua_pushvalue(L, -1);
+      lua_rawseti(L, LUA_REGISTRYINDEX, r->c->read_ref);
+      r->c->read_number = number;
+      return;
+    }
     lua_pop(L, 1);
   }
   const tp_proto *p = r->protos ? tp_proto_at(r->protos, number) : NULL;
@@ -764,6 +793,14 @@ static void read_body(reader *r) {
     read_value(r);
     lua_rawset(L, object);
   }
+}
+
+bool tp_codec_number(const char *data, size_t size, double *n) {
+  uint32_t count;
+  if (size != sizeof count + 1 + sizeof *n || data[sizeof count] != NUMBER) return false;
+  memcpy(&count, data, sizeof count);
+  memcpy(n, data + sizeof count + 1, sizeof *n);
+  return count == 1;
 }
 
 /* The values that cannot fail to be read, and their sizes. */

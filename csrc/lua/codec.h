@@ -57,6 +57,8 @@ typedef struct tp_codec {
       *last; /* the function that was written last, if it is PLAIN; kept alive at `last_ref` */
   uint32_t last_number;
   int last_ref;
+  uint32_t read_number; /* the PLAIN function that was read last, at `read_ref`; 0: none */
+  int read_ref;
   const void *owner;    /* whose functions `numbers`, `loaded` and `last` are about */
   int owners;           /* of each owner, the table with these two */
   bool learned;         /* `names` holds the modules that were loaded then */
@@ -74,6 +76,9 @@ void tp_codec_open(tp_codec *c, lua_State *L);
 /* Writes values first..last of the stack to c->out, after what is there. protos NULL, here and below: functions are sent
  * whole. */
 void tp_codec_write(tp_codec *c, lua_State *L, tp_protos *protos, int first, int last);
+
+/* [any] Whether a message is one number: many are. */
+bool tp_codec_number(const char *data, size_t size, double *n);
 
 /* Pushes the values of a message; returns how many. */
 int tp_codec_read(tp_codec *c, lua_State *L, tp_protos *protos, const char *data, size_t size);

@@ -35,7 +35,7 @@ local names = { workers = true, blocking = true, drain_ms = true, park_timeout_m
 ---@field max_pending? integer        requests whose results were not fetched yet, at most
 ---@field max_request_bytes? integer
 ---@field max_depth? integer          of a request's JSON
----@field window? integer             partial results of a task that nobody has read, at most
+---@field window? integer             partial results of a task that nobody has read, at most; default 512
 ---@field initial_capacity? integer
 ---@field park_timeout_ms? integer
 ---@field drain_ms? integer
@@ -66,6 +66,8 @@ function M.new(options)
   elseif options ~= nil then
     error("threadpool.new: a table of options or the path of a config file expected, got " .. type(options), 2)
   end
+  -- With the C library's 64 who emits and who reads are in step, and wake each other all the time.
+  if not o.config then o.window = o.window or 512 end
   o.path, o.cpath = package.path, package.cpath
   o.grace_ms = math.ceil((o.grace or 1) * 1000)
   local ok, handle, code, message = pcall(core.create, o)
