@@ -64,6 +64,19 @@ describe("docs/LUA.md", function()
     end)
   end
 
+  it("has links that lead somewhere", function()
+    local places, n = {}, 0
+    for heading in text:gmatch "\n#+ ([^\n]+)" do
+      places[heading:lower():gsub("[^%w -]", ""):gsub(" ", "-")] = true
+    end
+    for link in text:gmatch "%]%(([^)]+)%)" do
+      local file, place = link:match "^([^#]*)#?(.*)$"
+      if file == "" then assert.is_true(places[place], link) else read("docs/" .. file) end
+      n = n + 1
+    end
+    assert.is_true(n > 20)
+  end)
+
   -- --- what there is, by how the document writes it
 
   local function class_of(name)
