@@ -28,7 +28,6 @@ local names = { workers = true, blocking = true, drain_ms = true, park_timeout_m
   pin = true, max_pending = true, max_request_bytes = true, max_depth = true, window = true,
   initial_capacity = true, init = true, grace = true }
 
----Make a pool.
 ---@class threadpool.Options
 ---@field workers? integer            threads; 0: one for each CPU
 ---@field blocking? integer           threads for what blocks, at most
@@ -44,6 +43,7 @@ local names = { workers = true, blocking = true, drain_ms = true, park_timeout_m
 ---@field init? function              each worker's Lua state calls it first
 ---@field grace? number               seconds that a function which was told to end may take; then it is stopped
 
+---Make a pool. Misuse raises; nil and an error: it cannot be made.
 ---@param options? string|threadpool.Options  a string: the path of a config file
 ---@return threadpool.Pool? pool
 ---@return threadpool.Error? err
