@@ -160,6 +160,26 @@ describe("a channel", function()
       assert.is_true(rawequal(a, pool:spawn(function(ch) return ch end, a):await()))
     end)
 
+    it("takes what finalizers send while another value is written", function()
+      local ch, finalized = threadpool.channel(1e6), 0
+      local value = {}
+      for i = 1, 20 do value[i] = { { { i } } } end
+      repeat
+        for _ = 1, 50 do
+          getmetatable(newproxy(true)).__gc = function()
+            finalized = finalized + 1
+            ch:send({ "finalized", { 2 } })
+          end
+        end
+        for _ = 1, 20 do ch:send(value) end
+        while ch:count() > 0 do
+          local got = ch:receive()
+          if got[1] ~= "finalized" then assert.same(value, got) else assert.same({ "finalized", { 2 } }, got) end
+        end
+      until finalized > 5000
+      ch:close()
+    end)
+
     it("can hold itself", function()
       local ch = threadpool.channel(2)
       ch:send(ch)

@@ -35,31 +35,33 @@ static int call_decode(lua_State *L) {
   return tp_codec_read(&vm->env.codec, L, &vm->lua->protos, message, size);
 }
 
-/* The channels in what was just written stay until the call's results were read. */
-static void mention(tp_vm *vm) {
-  tp_codec *codec = &vm->env.codec;
-  if (codec->mentions.size) tp_lua_mention(vm->lua, threadpool_task_id(vm->current->call), codec);
+/* Writes values 1 to n as what the current call gives. */
+static tp_codec *write_values(tp_vm *vm, lua_State *L, const char *what, int n) {
+  tp_codec *codec = tp_codec_begin(&vm->env.codec, L, what);
+  tp_codec_write(codec, L, &vm->lua->protos, 1, n);
+  if (codec->mentions.size) /* these channels stay until the call's results were read */
+    tp_lua_mention(vm->lua, threadpool_task_id(vm->current->call), codec);
+  return codec;
+}
+
+/* At once: the codec is for the next message when Lua goes on. */
+static void give(task_t *call, const tp_bytes *out) {
+  if (threadpool_return_copy(call, out->data, out->size) != 0)
+    threadpool_fail(call, ERR_MALLOC_FAILED, "out of memory for a result of %zu bytes", out->size);
 }
 
 /* encode(...): the result */
 static int call_encode(lua_State *L) {
-  tp_vm *vm = vm_of(L);
-  tp_bytes_clear(&vm->env.codec.out);
-  vm->env.codec.what = "result";
-  tp_codec_write(&vm->env.codec, L, &vm->lua->protos, 1, lua_gettop(L));
-  mention(vm);
+  task_t *call = current_of(L)->call;
+  give(call, &write_values(vm_of(L), L, "result", lua_gettop(L))->out);
   return 0;
 }
 
 /* emit(value) -> code; ERR_QUEUE_FULL: wait, and try again */
 static int call_emit(lua_State *L) {
-  tp_vm *vm = vm_of(L);
   task_t *call = current_of(L)->call;
-  tp_bytes_clear(&vm->env.codec.out);
-  vm->env.codec.what = "partial result";
-  tp_codec_write(&vm->env.codec, L, &vm->lua->protos, 1, 1);
-  mention(vm);
-  lua_pushnumber(L, threadpool_emit(call, vm->env.codec.out.data, vm->env.codec.out.size));
+  const tp_bytes *out = &write_values(vm_of(L), L, "partial result", 1)->out;
+  lua_pushnumber(L, threadpool_emit(call, out->data, out->size));
   return 1;
 }
 
@@ -155,7 +157,6 @@ static int make_thread(lua_State *L) {
 /* c->co has failed: its error and where it was, as a message; and what it says, for people. */
 static int describe(lua_State *L) {
   tp_lua_call *c = lua_touserdata(L, 1);
-  tp_codec *codec = &c->vm->env.codec;
   lua_settop(L, 0);
   lua_xmove(c->co, L, 1);
   lua_getglobal(L, "tostring");
@@ -165,22 +166,17 @@ static int describe(lua_State *L) {
   luaL_traceback(L, c->co, NULL, 0);
   lua_replace(L, 2);
   lua_settop(L, 2);
-  codec->what = "error";
-  tp_bytes_clear(&codec->out);
-  tp_codec_write(codec, L, &c->vm->lua->protos, 1, 2);
-  mention(c->vm);
+  give(c->call, &write_values(c->vm, L, "error", 2)->out);
   return 0;
 }
 
 /* The same, if the error itself cannot travel. */
 static int describe_text(lua_State *L) {
   tp_lua_call *c = lua_touserdata(L, 1);
-  tp_codec *codec = &c->vm->env.codec;
   lua_settop(L, 0);
   lua_pushstring(L, c->call->result.r.error_msg);
   luaL_traceback(L, c->co, NULL, 0);
-  tp_bytes_clear(&codec->out);
-  tp_codec_write(codec, L, &c->vm->lua->protos, 1, 2);
+  give(c->call, &write_values(c->vm, L, "error", 2)->out);
   return 0;
 }
 
@@ -225,8 +221,8 @@ static void set_current(tp_vm *vm, tp_lua_call *c) {
  * code has run for the last time: a finalizer may crash. */
 static void end(tp_vm *vm, tp_lua_call *c, void **state, bool reusable) {
   tp_task *task = c->task;
-  tp_waits_end(&vm->env, &c->waits);
   if (!reusable) protected(vm, forget, c);
+  tp_waits_end(&vm->env, &c->waits);
   *state = NULL;
   if (reusable) {
     c->next = vm->spare;
@@ -239,17 +235,9 @@ static void end(tp_vm *vm, tp_lua_call *c, void **state, bool reusable) {
   tp_task_unref(task);
 }
 
-static void give_result(tp_lua_call *c) {
-  const tp_bytes *out = &c->vm->env.codec.out;
-  if (threadpool_return_copy(c->call, out->data, out->size) != 0)
-    threadpool_fail(c->call, ERR_MALLOC_FAILED, "out of memory for a result of %zu bytes",
-                    out->size);
-}
-
 static void give_error(tp_vm *vm, tp_lua_call *c) {
-  if (protected(vm, describe, c) || protected(vm, describe_text, c))
-    give_result(c);
-  else if (c->call->result.r.status >= 0)
+  if (!protected(vm, describe, c) && !protected(vm, describe_text, c) &&
+      c->call->result.r.status >= 0)
     threadpool_fail(c->call, ERR_LUA, "an error, and no memory to say which");
 }
 
@@ -277,7 +265,6 @@ static int run(tp_vm *vm, tp_lua_call *c, void **state) {
   }
   if (yielded) {
     lua_settop(c->co, 0);
-    give_result(c);
   } else if (stopped) {
     threadpool_fail(c->call, ERR_CANCELLED, "stopped: it did not end when it was told to");
   }

@@ -231,9 +231,7 @@ static int core_send(lua_State *L) {
   tp_env *env = tp_env_of(L);
   tp_channel *c = check_channel(L, 1);
   lua_settop(L, 3);
-  tp_codec *codec = &env->channel_codec;
-  codec->what = "value";
-  tp_bytes_clear(&codec->out);
+  tp_codec *codec = tp_codec_begin(&env->channel_codec, L, "value");
   tp_codec_write(codec, L, NULL, 2, 2);
   tp_message *m = tp_message_new(c, &codec->out, &codec->mentions);
   if (!m) return luaL_error(L, "not enough memory");
