@@ -586,6 +586,27 @@ describe("a channel", function()
       assert.is_true(alive() - before <= 200, alive() - before .. " are left")
     end)
 
+    it("is given back by a state that was lost while a task of it waited", function()
+      local alive = core.channel_alive
+      pool:close()
+      pool = assert(threadpool.new { workers = 1 })
+      collectgarbage()
+      collectgarbage()
+      local before = alive()
+      for _ = 1, 20 do
+        local task = pool:spawn(function(c) return c:receive() end, threadpool.channel(1))
+        while task:status() ~= "waiting" do pool:pump(0.001) end
+        pool:spawn(function() require "ffi".cast("int*", 8)[0] = 1 end):await(LONG)
+        assert.equal("ERR_LUA", select(2, task:await(LONG)).name)
+      end
+      pool:close()
+      pool = nil -- luacheck: ignore 311
+      collectgarbage()
+      collectgarbage()
+      pool = assert(threadpool.new { workers = 1 })
+      assert.is_true(alive() - before <= 2, alive() - before .. " are left")
+    end)
+
     it("is there for an init function in each state", function()
       local ch = threadpool.channel(10)
       local p = assert(threadpool.new { workers = 2, init = function() ch:send "made" end })
