@@ -345,6 +345,36 @@ describe("emit", function()
   end)
 end)
 
+describe("without a task, in a worker's state", function()
+  it("what only a task can do raises: in an init function, in a finalizer when the pool is closed", function()
+    local function ask()
+      local tp, said = require "threadpool", {}
+      for _, name in ipairs { "cancelled", "emit", "task_id" } do
+        local ok, why = pcall(tp[name], 1)
+        said[#said + 1] = not ok and why:match "no task runs here" or "nothing"
+      end
+      return table.concat(said, ",")
+    end
+    local told = "no task runs here,no task runs here,no task runs here"
+    local path = os.tmpname()
+    local one = threadpool.new { workers = 1, init = function() _G.said = ask() end }
+    assert.equal(told, one:spawn(function()
+      _G.last = newproxy(true)
+      getmetatable(_G.last).__gc = function()
+        local file = io.open(path, "w")
+        file:write(ask())
+        file:close()
+      end
+      return _G.said
+    end):await())
+    one:close()
+    local file = io.open(path)
+    assert.equal(told, file:read("*a"))
+    file:close()
+    os.remove(path)
+  end)
+end)
+
 describe("a crash", function()
   local function crash() ffi.cast("int*", 8)[0] = 1 end
 
@@ -357,6 +387,17 @@ describe("a crash", function()
       assert.matches("SIGSEGV", err.message, 1, true)
       assert.equal(i, pool:spawn(function(n) return n end, i):await())
     end
+    pool:close()
+  end)
+
+  it("in the __tostring of an error is one as well", function()
+    local pool = threadpool.new { workers = 1 }
+    local waiting = pool:spawn(function() sleep(3600) end)
+    while waiting:status() ~= "waiting" do pool:pump(0.01) end
+    local _, err = pool:spawn(function() error(setmetatable({}, { __tostring = crash })) end):await(30)
+    assert.equal("ERR_HANDLER_CRASH", err.name)
+    assert.equal("ERR_LUA", select(2, waiting:await(30)).name)
+    assert.equal(1, pool:spawn(function() return 1 end):await(30))
     pool:close()
   end)
 

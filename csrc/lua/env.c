@@ -120,14 +120,16 @@ static int push_place(tp_env *env, lua_State *L) {
     lua_pop(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, env->source_ref);
   } else {
-    env->caller = caller;
     lua_pushvalue(L, -1);
+    lua_getinfo(L, ">S", &ar);
+    lua_pushstring(L, ar.short_src); /* first: a finalizer may get here */
+    env->caller = caller;
+    lua_pushvalue(L, -2);
     lua_rawseti(L, LUA_REGISTRYINDEX,
                 env->caller_ref); /* it stays, so nobody else is at its address */
-    lua_getinfo(L, ">S", &ar);
-    lua_pushstring(L, ar.short_src);
     lua_pushvalue(L, -1);
     lua_rawseti(L, LUA_REGISTRYINDEX, env->source_ref);
+    lua_remove(L, -2); /* the caller itself */
   }
   lua_pushnumber(L, ar.currentline);
   return 2;
@@ -146,14 +148,14 @@ static int env_spawn(lua_State *L) {
     q.timeout_ms = timeout_of(L, 2);
     if (flag_of(L, 2, "blocking")) q.opcode = TP_LUA_BLOCKING_OPCODE;
   }
-  tp_bytes_clear(&env->codec.out);
-  env->codec.what = "argument"; /* but the first one, the function */
-  tp_codec_write(&env->codec, L, tp_lua_protos(p->lua), 3, lua_gettop(L));
-  q.payload = env->codec.out.data;
-  q.size = env->codec.out.size;
+  tp_codec *codec =
+      tp_codec_begin(&env->codec, L, "argument"); /* but the first one, the function */
+  tp_codec_write(codec, L, tp_lua_protos(p->lua), 3, lua_gettop(L));
+  q.payload = codec->out.data;
+  q.size = codec->out.size;
   int n = submit(env, L, p, &q);
   if (n != 1) return n;
-  if (env->codec.mentions.size) tp_lua_mention(p->lua, (uint64_t)lua_tonumber(L, -1), &env->codec);
+  if (codec->mentions.size) tp_lua_mention(p->lua, (uint64_t)lua_tonumber(L, -1), codec);
   return 1 + push_place(env, L);
 }
 
