@@ -92,6 +92,7 @@ M.anchors = {}
 local function report(err)
   io.stderr:write("threadpool: ", tostring(err), "\n")
 end
+M.report = report
 
 ---What is called with (message with traceback) when a callback or a coroutine of `go` raises.
 M.on_error = report
@@ -610,6 +611,7 @@ end
 ---@param seconds? number
 ---@return boolean  whether there was something
 function M.pump(seconds)
+  if seconds ~= nil and type(seconds) ~= "number" then error("pump: seconds expected, got " .. type(seconds), 2) end
   local root = current_root()
   local some = (not in_worker and core.wait(0) == 1) or root.first <= root.last
   if drain() > 0 then some = true end
