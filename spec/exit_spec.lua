@@ -85,6 +85,61 @@ describe("a program with 1,000 tasks in flight", function()
       { code = 1, err = "interrupted!" })
   end)
 
+  it("is interrupted at once also when Ctrl-C comes just before it waits", function()
+    local ended = child.run([[
+      local threadpool = require "threadpool"
+      local core = require "threadpool.core"
+      local ffi = require "ffi"
+      ffi.cdef [=[
+        struct tp_event { long value; int signo, notify; long room[6]; };
+        int timer_create(int clock, struct tp_event *event, void **timer);
+        int timer_settime(void *timer, int flags, const long *when, long *old);
+        void *signal(int signo, void *handler);
+      ]=]
+      local C = ffi.C
+      jit.off()
+      local handler = C.signal(2, nil)
+      C.signal(2, handler)
+      local timer = ffi.new "void *[1]"
+      assert(C.timer_create(1, ffi.new("struct tp_event", { signo = 2 }), timer) == 0)
+      local function signal_in(ns)
+        assert(C.timer_settime(timer[0], 0, ffi.new("long[4]", { 0, 0, 0, ns }), nil) == 0)
+      end
+      local pool = threadpool.new { workers = 2 }
+      local waits = {
+        function() pool:pump(20) end,
+        function() pool:submit({ op = "sleep", args = { ms = 20000 } }):await() end,
+        function() threadpool.run(function() threadpool.sleep(20) end) end,
+      }
+      for i = 1, 100 do
+        local begin = core.now()
+        local ok, err = pcall(function()
+          signal_in(math.random(1000, 120000))
+          while true do waits[i % 3 + 1]() end
+        end)
+        C.signal(2, handler)
+        assert(not ok and tostring(err):find "interrupted!", tostring(err))
+        local took = core.now() - begin
+        assert(took < 5, ("it took %g s to be interrupted"):format(took))
+      end
+    ]])
+    assert.same({ code = 0, out = "", err = "" }, ended)
+  end)
+
+  it("says that it was interrupted when Ctrl-C comes in a callback", function()
+    local busy = "pool:spawn({ on_result = function() while true do end end }, add, 1, 2) tasks[3]:await()"
+    child.always(IN_FLIGHT .. SIGNAL .. "jit.off() signal_soon 'INT' " .. busy, { code = 1, err = "interrupted!" })
+  end)
+
+  it("says that it was interrupted when Ctrl-C comes in a coroutine of go", function()
+    child.always(IN_FLIGHT .. SIGNAL .. [[
+      jit.off()
+      signal_soon 'INT'
+      threadpool.go(function() while true do end end)
+      tasks[3]:await()
+    ]], { code = 1, err = "interrupted!" })
+  end)
+
   it("is killed by SIGTERM", function()
     child.always(IN_FLIGHT .. SIGNAL .. "signal_soon 'TERM' tasks[3]:await()", { code = 128 + 15 })
   end)
@@ -318,6 +373,23 @@ describe("a module that is loaded again", function()
       local second = other:spawn(add, 3, 4)
       assert(second:await(5) == 7)
       assert(first:await(5) == 3)
+    ]], { code = 0, err = "" })
+  end)
+
+  it("finds functions of its own on workers, whichever of the two they are of", function()
+    child.always(RELOAD .. [[
+      local pool = threadpool.new { workers = 2 }
+      local function emitter(emit) return function() emit(1) return 2 end end
+      local function check(emit)
+        local task = pool:spawn(emitter(emit))
+        assert(task:await(5) == 2)
+        assert(task:next() == 1)
+      end
+      check(threadpool.emit)
+      local again = reload()
+      check(again.emit)
+      check(threadpool.emit)
+      pool:close()
     ]], { code = 0, err = "" })
   end)
 

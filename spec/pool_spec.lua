@@ -207,6 +207,18 @@ describe("at max_pending", function()
     end
   end)
 
+  it("Lua functions on workers that submit, as do those they submit, all find room", function()
+    local function nest(here, self, depth)
+      if depth == 0 then return 1 end
+      local a = assert(here:spawn(self, here, self, depth - 1))
+      local b = assert(here:spawn(self, here, self, depth - 1))
+      return a:await() + b:await()
+    end
+    local tasks = {}
+    for i = 1, 12 do tasks[i] = pool:spawn({ timeout = 20 }, nest, pool, nest, 4) end
+    for i = 1, 12 do assert.equal(16, (tasks[i]:await())) end
+  end)
+
   it("a coroutine that waits for room lets the others go on", function()
     local order = {}
     threadpool.run(function()
@@ -408,5 +420,38 @@ describe("handles that are dropped", function()
 
   it("leave nothing behind that were requests", function()
     level(10000, function(pool) pool:submit '{"op":"echo","args":{"data":"x"}}' end)
+  end)
+end)
+
+describe("what is called with something else than it takes", function()
+  local pool
+  before_each(function() pool = threadpool.new { workers = 1 } end)
+  after_each(function() pool:close() end)
+
+  local function says(message, fn)
+    local ok, err = pcall(fn)
+    assert.is_false(ok)
+    local at = debug.getinfo(fn, "S").linedefined
+    assert.equal(("%s:%d: %s"):format(debug.getinfo(1, "S").short_src, at, message), err)
+  end
+
+  it("says so at the line of its caller", function()
+    local task = pool:spawn(function() end)
+    says("pump: seconds expected, got string", function() local _ = pool:pump "1 s" end)
+    says("pump: seconds expected, got table", function() local _ = threadpool.pump {} end)
+    says("stats: the number of a worker expected, got table", function() local _ = pool:stats {} end)
+    says("await: seconds expected, got string", function() local _ = task:await "1 s" end)
+    says("wait: seconds expected, got table", function() local _ = task:wait {} end)
+    says("sleep: seconds expected, got nil", function() threadpool.sleep() end)
+    says("on_error: a function expected, got string", function() threadpool.on_error "print" end)
+    says("submit: a table of options expected, got number", function() local _ = pool:stream({ op = "echo" }, 5) end)
+    says("spawn: unknown option 'x'", function() local _ = pool:stream({ x = 1 }, print) end)
+  end)
+
+  it("stream names the line that called it when the function fails", function()
+    local at = debug.getinfo(1, "l").currentline + 1
+    local next_part = pool:stream(function() error "on purpose" end)
+    local _, err = pcall(next_part)
+    assert.matches(("submitted at spec/pool_spec.lua:%d"):format(at), err.traceback, 1, true)
   end)
 end)

@@ -291,6 +291,22 @@ static void learn_names(lua_State *L, int names) {
   lua_pop(L, 2);
 }
 
+/* Whether `names` holds the modules that were loaded when it was looked at last; not if they were loaded again since, as
+ * busted does. */
+static bool has_learned(const tp_codec *c, lua_State *L, int names) {
+  if (!c->learned) return false;
+  int top = lua_gettop(L);
+  lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
+  lua_getfield(L, -1, "threadpool");
+  bool known = !lua_istable(L, -1);
+  if (!known) {
+    lua_rawget(L, names);
+    known = !lua_isnil(L, -1);
+  }
+  lua_settop(L, top);
+  return known;
+}
+
 /* Write the value at `index` by its name; false: it has none. What is a plain table, or was asked for when the modules
  * were known already and is written in Lua, is not looked for again: that takes as long as a hundred sends. */
 static bool write_named(writer *w, int index) {
@@ -301,7 +317,8 @@ static bool write_named(writer *w, int index) {
   int names = lua_gettop(L);
   lua_pushvalue(L, index);
   lua_rawget(L, names);
-  if (lua_isnil(L, -1) && (!c->learned || type != LUA_TFUNCTION || lua_iscfunction(L, index))) {
+  if (lua_isnil(L, -1) &&
+      (type != LUA_TFUNCTION || lua_iscfunction(L, index) || !has_learned(c, L, names))) {
     c->learned = true;
     learn_names(L, names);
     lua_pushvalue(L, index);

@@ -390,6 +390,24 @@ static int env_drain(lua_State *L) {
 
 /* --- waiting */
 
+/* Whether an error is to be raised at the next instruction: so do luajit's handler of SIGINT, and a stop. */
+static bool is_interrupted(lua_State *L) {
+  return (lua_gethookmask(L) & LUA_MASKCOUNT) && lua_gethookcount(L) == 1;
+}
+
+/* A signal ends a wait that has begun, but one that came just before it does not: so the first wait is short, and each
+ * one after it twice as long. */
+static int wait_in_slices(lua_State *L, uint64_t deadline) {
+  enum { FIRST_MS = 10, LONGEST_MS = 1000 };
+  threadpool_queue *queue = tp_env_of(L)->queue;
+  for (uint64_t ms = FIRST_MS;; ms = ms * 2 < LONGEST_MS ? ms * 2 : LONGEST_MS) {
+    uint64_t until = tp_now_ns() + ms * TP_NS_PER_MS;
+    int outcome = tp_completions_wait(queue, until < deadline ? until : deadline);
+    if (outcome != 0 || until >= deadline) return outcome;
+    if (is_interrupted(L)) return ERR_BUSY;
+  }
+}
+
 /* wait(seconds or nil) -> 1 there is something, 0 the time is over, -13 a signal came: return to Lua, which may have been
  * asked to raise an error. A worker gives its seat away first. */
 static int env_wait(lua_State *L) {
@@ -401,7 +419,7 @@ static int env_wait(lua_State *L) {
   }
   int error = tp_self() ? tp_worker_leave() : 0;
   if (error) return luaL_error(L, "%s", tp_error_text(error));
-  lua_pushnumber(L, tp_completions_wait(tp_env_of(L)->queue, deadline));
+  lua_pushnumber(L, wait_in_slices(L, deadline));
   return 1;
 }
 

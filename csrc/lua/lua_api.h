@@ -115,6 +115,8 @@ TP_WEAK int lua_getinfo(lua_State *L, const char *what, lua_Debug *ar);
 TP_WEAK const char *lua_getupvalue(lua_State *L, int index, int n);
 TP_WEAK const char *lua_setupvalue(lua_State *L, int index, int n);
 TP_WEAK int lua_sethook(lua_State *L, lua_Hook f, int mask, int count);
+TP_WEAK int lua_gethookmask(lua_State *L);
+TP_WEAK int lua_gethookcount(lua_State *L);
 
 TP_WEAK TP_RAISES int luaL_error(lua_State *L, const char *format, ...);
 TP_WEAK TP_RAISES int luaL_argerror(lua_State *L, int arg, const char *message);

@@ -286,6 +286,7 @@ enum { BUNDLE_COUNT = 32 };
 /* Records for the requests of a batch: taken many at a time, as each time costs a lock. */
 typedef struct supply {
   size_t count;
+  uint8_t nested;
   task_t *call[BUNDLE_COUNT];
 } supply;
 
@@ -333,6 +334,7 @@ static task_t *accept(tp_calls *cs, supply *s, const threadpool_request *q, uint
   call->priority = q->priority == THREADPOOL_HIGH  ? TP_HIGH
                    : q->priority == THREADPOOL_LOW ? TP_LOW
                                                    : TP_NORMAL;
+  call->nested = s->nested;
   call->text = copy;
   call->text_size = length;
   call->doc = NULL;
@@ -391,14 +393,25 @@ static bool needs_clock(const threadpool_request *q, size_t n) {
   return false;
 }
 
+/* By how many handlers, one in the other, a request that is submitted now is. */
+static uint8_t nested_here(const tp_calls *cs) {
+  enum { MOST = 63 }; /* what its field holds */
+  const task_t *own = tp_call_current;
+  if (!own || own->calls != cs) return 0;
+  return own->nested < MOST ? own->nested + 1 : MOST;
+}
+
 size_t tp_call_submit(tp_calls *cs, const threadpool_request *q, size_t n, uint64_t *ids) {
   uint64_t begin_ns = needs_clock(q, n) ? tp_now_ns() : 0;
   size_t done = 0;
   supply s;
   s.count = 0;
+  s.nested = nested_here(cs);
+  uint64_t allowed = (uint64_t)cs->limits.max_pending * (1u + s.nested); /* V4 */
+  uint32_t most = allowed < INT32_MAX ? (uint32_t)allowed : INT32_MAX;
   while (done < n) {
     size_t want = n - done < BUNDLE_COUNT ? n - done : BUNDLE_COUNT;
-    uint32_t before = tp_add(&cs->pending, (uint32_t)want, relaxed), most = cs->limits.max_pending;
+    uint32_t before = tp_add(&cs->pending, (uint32_t)want, relaxed);
     size_t room = before >= most ? 0 : most - before < want ? most - before : want;
     size_t got = room ? submit_bundle(cs, &s, q + done, room, begin_ns, ids + done) : 0;
     if (got < want) tp_sub(&cs->pending, (uint32_t)(want - got), relaxed);

@@ -121,7 +121,9 @@ end
 ---Wait so many seconds; in a coroutine the others go on.
 ---@param seconds number
 function M.sleep(seconds)
-  if type(seconds) ~= "number" or seconds ~= seconds then error("sleep: seconds expected", 2) end
+  if type(seconds) ~= "number" or seconds ~= seconds then
+    error("sleep: seconds expected, got " .. tostring(seconds), 2)
+  end
   if seconds > 0 then sched.sleep(seconds) end
 end
 
@@ -134,7 +136,8 @@ M.run, M.go, M.pump = sched.run, sched.go, sched.pump
 ---Set what is called with the message and traceback of a callback or a coroutine of `go` that raises.
 ---@param fn? fun(err: string)  nil: it is written to stderr
 function M.on_error(fn)
-  sched.on_error = fn or function(err) io.stderr:write("threadpool: ", tostring(err), "\n") end
+  if fn ~= nil and type(fn) ~= "function" then error("on_error: a function expected, got " .. type(fn), 2) end
+  sched.on_error = fn or sched.report
 end
 
 if sched.in_worker then

@@ -165,12 +165,15 @@ function Pool:stream(request, ...)
   if type(request) ~= "function" and type(request) ~= "table" and type(request) ~= "string" then
     error("stream: a function, a table or JSON text expected, got " .. type(request), 2)
   end
-  if type(request) == "function" or type((...)) == "function" then
-    task, err = self:spawn(request, ...)
-  else
-    task, err = self:submit(request, ...)
-  end
+  local is_function = type(request) == "function" or type((...)) == "function"
+  local ok
+  ok, task, err = pcall(is_function and self.spawn or self.submit, self, request, ...) -- misuse: of our caller
+  if not ok then error(task, 2) end
   if not task then error(err, 2) end
+  if is_function then
+    local caller = debug.getinfo(2, "Sl")
+    if caller and caller.currentline > 0 then task._source, task._line = caller.short_src, caller.currentline end
+  end
   local proxy = newproxy(true) -- a loop that is left: nobody wants the rest
   getmetatable(proxy).__gc = function() task:cancel() task:detach() end
   return function()
@@ -195,6 +198,9 @@ Pool.region, Pool.for_range = share.region, share.for_range
 ---@param worker? integer  counted from 1; nil: all
 ---@return table<string, integer>  the counters of docs/LUA.md
 function Pool:stats(worker)
+  if worker ~= nil and type(worker) ~= "number" then
+    error("stats: the number of a worker expected, got " .. type(worker), 2)
+  end
   local stats = core.stats(self._core, worker)
   stats.workers = core.workers(self._core)
   stats.pending = core.pending(self._core)

@@ -92,11 +92,19 @@ M.anchors = {}
 local function report(err)
   io.stderr:write("threadpool: ", tostring(err), "\n")
 end
+M.report = report
 
 ---What is called with (message with traceback) when a callback or a coroutine of `go` raises.
 M.on_error = report
 
+---Ctrl-C: luajit's handler of SIGINT raises this, wherever the program is. It is to end the program, so it goes on from
+---where nobody awaits it to whoever pumps.
+local function is_interrupt(err)
+  return type(err) == "string" and (err .. "\n"):find("interrupted!\n", 1, true) ~= nil
+end
+
 function M.raise_aside(err)
+  if not in_worker and is_interrupt(err) then error(err, 0) end
   local ok, why = pcall(M.on_error, err)
   if not ok then report(why) end
 end
@@ -357,14 +365,22 @@ local function step(root, co)
   local ok, what = resume(co)
   root.active = before
   if status(co) == "dead" then
-    if not ok then M.raise_aside(traceback_of(co, what)) end
+    local scope = scope_of[co]
     ended(root, co)
+    if ok then return end
+    local fatal = not in_worker and is_interrupt(what)
+    if scope and scope.body == co and not fatal then
+      scope.err = type(what) == "string" and debug.traceback(co, what) or what
+    else
+      M.raise_aside(traceback_of(co, what))
+    end
   elseif what ~= WAITS then
     push(root, co)
   end
 end
 
----Resume what is ready now. A coroutine that pumps gets here again, so what was ready may be gone.
+---Resume what is ready now. A coroutine that pumps gets here again, so what was ready may be gone. Ctrl-C may have ended
+---this between any two of its steps, in a program that goes on.
 local function run_ready(root)
   local todo = root.last - root.first + 1
   while todo > 0 and root.first <= root.last do
@@ -373,7 +389,7 @@ local function run_ready(root)
     root.first = root.first + 1
     if root.first > root.last then root.first, root.last = 1, 0 end
     todo = todo - 1
-    step(root, co)
+    if co then step(root, co) end
   end
 end
 
@@ -595,6 +611,7 @@ end
 ---@param seconds? number
 ---@return boolean  whether there was something
 function M.pump(seconds)
+  if seconds ~= nil and type(seconds) ~= "number" then error("pump: seconds expected, got " .. type(seconds), 2) end
   local root = current_root()
   local some = (not in_worker and core.wait(0) == 1) or root.first <= root.last
   if drain() > 0 then some = true end
@@ -619,20 +636,20 @@ end
 function M.run(fn, ...)
   if type(fn) ~= "function" then error("run: function expected, got " .. type(fn), 2) end
   local root = current_root()
-  if root.active then error("run: it runs already: use go", 2) end
+  local active = root.active
+  if active and (status(active) == "suspended" or status(active) == "dead") then -- Ctrl-C came while it had the turn
+    active, root.active = nil, nil
+  end
+  if active then error("run: it runs already: use go", 2) end
   local n, args = select("#", ...), { ... }
   local outcome
-  local function keep_outcome(ok, ...) outcome = { ok, select("#", ...), ... } end
+  local function keep_outcome(...) outcome = { select("#", ...), ... } end
   local scope = { alive = 0, waiter = who_waits(root) }
-  start(root, scope, coroutine.create(function()
-    keep_outcome(xpcall(function() return fn(unpack(args, 1, n)) end, function(err)
-      if type(err) ~= "string" then return err end
-      return debug.traceback(err, 2)
-    end))
-  end))
+  scope.body = coroutine.create(function() keep_outcome(fn(unpack(args, 1, n))) end)
+  start(root, scope, scope.body)
   wait(all_ended, scope, {})
-  if not outcome[1] then error(outcome[3], 0) end
-  return unpack(outcome, 3, outcome[2] + 2)
+  if not outcome then error(scope.err, 0) end
+  return unpack(outcome, 2, outcome[1] + 1)
 end
 if jit then jit.off(M.run) end
 

@@ -77,10 +77,18 @@ local function result(task)
   return unpack(task, 2, n + 1)
 end
 
+---Raises at the line that called the function that called this.
+local function check_seconds(name, seconds)
+  if type(seconds) ~= "number" then
+    error(("%s: seconds expected, got %s"):format(name, type(seconds)), 3)
+  end
+end
+
 ---Wait for the result. In a coroutine that yields; else results, callbacks and coroutines are dealt with meanwhile.
 ---@param seconds? number  at most so long; then nil and an error with ERR_TIMEOUT, and the task goes on
 ---@return any ...  what it returned (a request without data: true); nil and a threadpool.Error if it failed
 function Task:await(seconds)
+  if seconds ~= nil then check_seconds("await", seconds) end
   if self[1] == false and not sched.wait(is_done, self, { self }, seconds) then
     return nil, Error.new(core.ERR_TIMEOUT, ("task %d has not ended after %g s"):format(self.id, seconds),
       { task_id = self.id })
@@ -99,6 +107,7 @@ end
 ---@param seconds? number  at most so long
 ---@return boolean  whether it is
 function Task:wait(seconds)
+  if seconds ~= nil then check_seconds("wait", seconds) end
   return self[1] ~= false or sched.wait(is_done, self, { self }, seconds)
 end
 
