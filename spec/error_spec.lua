@@ -168,6 +168,7 @@ describe("a class", function()
     assert.equal(10, nested)
     pool:close()
     package.path = before
-    os.execute("rm -r " .. dir)
+    os.remove(dir .. "/spec_point.lua")
+    os.remove(dir)
   end)
 end)

@@ -224,7 +224,7 @@ describe("require on a worker", function()
   it("goes by the paths that the program had when it made the pool", function()
     local dir = os.tmpname()
     os.remove(dir)
-    os.execute("mkdir " .. dir)
+    assert(require "lfs".mkdir(dir))
     local f = io.open(dir .. "/spec_only_here.lua", "w")
     f:write "return { value = 42 }"
     f:close()
@@ -234,7 +234,8 @@ describe("require on a worker", function()
     package.path = before
     assert.equal(42, pool:spawn(function() return require "spec_only_here".value end):await())
     pool:close()
-    os.execute("rm -r " .. dir)
+    os.remove(dir .. "/spec_only_here.lua")
+    os.remove(dir)
   end)
 end)
 
