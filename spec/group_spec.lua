@@ -247,6 +247,19 @@ describe("a group", function()
     assert.is_true(nothing_is_left())
   end)
 
+  it("refuses what its pool refuses, at the line of the caller", function()
+    threadpool.group(function(g)
+      local co = coroutine.create(print)
+      local here = "^spec/group_spec.lua:" .. debug.getinfo(1, "l").currentline + 1 .. ": "
+      local function misuse(kind, what) return raised(function() local _ = g[kind](g, what) end) end
+      assert.matches(here .. "submit: a table or JSON text expected, got number", misuse("submit", 5))
+      assert.matches(here .. "submit: f: a function cannot", misuse("submit", { f = print }))
+      assert.matches(here .. "spawn: a function expected", misuse("spawn", {}))
+      assert.matches(here .. "spawn: a function expected", misuse("spawn", 5))
+      assert.matches("^spec/group_spec.lua:%d+: upvalue 'co'", misuse("spawn", function() return co end))
+    end, { pool = pool })
+  end)
+
   it("refuses what is no function and what are no options", function()
     assert.matches("group: function expected", raised(threadpool.group))
     assert.matches("group: a table of options expected", raised(threadpool.group, value_of, 5))

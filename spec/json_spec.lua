@@ -71,8 +71,8 @@ describe("encode", function()
     local bits = ffi.new("union { uint32_t word[2]; double number; }")
     for _ = 1, 20000 do
       bits.word[0], bits.word[1] = math.random(0, 2 ^ 32 - 1), math.random(0, 2 ^ 32 - 1)
-      local n = tonumber(bits.number)
-      if n - n == 0 then assert_number(n) end
+      -- Not one that is none: what LuaJIT reads there then may be any value of its own.
+      if bit.band(bits.word[1], 0x7FF00000) ~= 0x7FF00000 then assert_number(tonumber(bits.number)) end
     end
   end)
 

@@ -526,7 +526,9 @@ static void write_value(writer *w, int index, bool upvalue) {
   case LUA_TTABLE: write_table(w, index, upvalue); break;
   case LUA_TFUNCTION: write_function(w, index); break;
   case LUA_TCDATA: write_packed(w, index, "threadpool.cdata"); break;
-  case LUA_TTHREAD: refuse(w, "a coroutine", ""); break;
+  case LUA_TTHREAD:
+    refuse(w, "a coroutine", "send its function, and make it on the other side");
+    break;
   default: {
     const tp_channel *channel = tp_channel_at(L, index);
     if (channel)

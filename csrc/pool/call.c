@@ -393,11 +393,11 @@ static bool needs_clock(const threadpool_request *q, size_t n) {
   return false;
 }
 
-/* By how many handlers, one in the other, a request that is submitted now is. */
+/* By how many poll handlers, one in the other, a request that is submitted now is. */
 static uint8_t nested_here(const tp_calls *cs) {
   enum { MOST = 63 }; /* what its field holds */
   const task_t *own = tp_call_current;
-  if (!own || own->calls != cs) return 0;
+  if (!own || own->calls != cs || !own->op->poll) return 0;
   return own->nested < MOST ? own->nested + 1 : MOST;
 }
 

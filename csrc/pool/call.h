@@ -11,8 +11,8 @@
  *     window full waits for a fetch; when the pool closes there will be none, and it is told to end.
  * V3  The final entry is part of the record. Whoever fetches it owns the record, and gives it back by
  *     threadpool_result_free: under the call's lock, so that a shutdown that looks at the record waits.
- * V4  `pending` counts the calls whose final entry nobody has fetched yet. A handler that submits has room for max_pending
- *     more than who submitted its own request: else all of them could be handlers that wait for room.
+ * V4  `pending` counts the calls whose final entry nobody has fetched yet. A poll handler that submits has room for
+ *     max_pending more than who submitted its own request: else all of them could be handlers that wait for room.
  * V5  A record that outlives its pool (fetched, not freed) keeps the slab: the last one frees it.
  * V6  A handler that waits for the entry of another call looks whether it is to end itself: when it is cancelled or the
  *     pool closes, which open `waits`; at its own deadline; and while the pool closes now and then. Once the pool cancels
@@ -84,7 +84,7 @@ struct threadpool_task {
   bool emit_waits;       /* V1: a poll handler is to be woken when there is room */
   bool napped;           /* [runner] `nap` was started */
   uint8_t format;        /* [runner] RESULT_LUA, if that is what its entries hold */
-  uint8_t nested : 6;    /* constant: by how many handlers, one in the other, it was submitted; V4 */
+  uint8_t nested : 6;    /* constant: by how many poll handlers, one in the other; V4 */
   uint8_t priority : 2;  /* constant; of a request without JSON, as are opcode and timeout_ms */
   uint32_t waiting;      /* V1: partial entries that were not fetched yet */
   int refused;           /* [runner] why it could not be started */

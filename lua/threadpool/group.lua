@@ -163,23 +163,25 @@ end
 function Group:spawn(options, ...)
   local why = refuse(self, "spawn")
   if why then return nil, why end
-  local task, err
+  local pool = pool_of(self)
+  local ok, task, err
   if type(options) == "function" and not self.deadline then
-    task, err = pool_of(self):spawn(options, ...)
+    ok, task, err = pcall(pool.spawn, pool, options, ...)
   else
     local o = { }
     if type(options) == "table" then
       for k, v in pairs(options) do o[k] = v end
     elseif type(options) ~= "function" then
-      error("spawn: a function expected, or a table of options and a function", 2)
+      error("spawn: a function expected, or a table of options and a function, got " .. type(options), 2)
     end
     o.timeout = timeout_within(self, o.timeout)
     if type(options) == "function" then
-      task, err = pool_of(self):spawn(o, options, ...)
+      ok, task, err = pcall(pool.spawn, pool, o, options, ...)
     else
-      task, err = pool_of(self):spawn(o, ...)
+      ok, task, err = pcall(pool.spawn, pool, o, ...)
     end
   end
+  if not ok then error(task, 2) end
   place(task)
   return self:_add(task, err)
 end
@@ -199,7 +201,10 @@ function Group:submit(request, options)
     copy.timeout_ms = math.ceil(timeout_within(self, given and given > 0 and given / 1000) * 1000)
     request = copy
   end
-  return self:_add(pool_of(self):submit(request, options))
+  local pool = pool_of(self)
+  local ok, task, err = pcall(pool.submit, pool, request, options)
+  if not ok then error(task, 2) end
+  return self:_add(task, err)
 end
 
 ---Start a coroutine. If it raises the group fails; if the group fails before, what it waits for raises the group's
