@@ -12,11 +12,11 @@
 enum {
   ROUNDTRIPS = 1000, /* of one sample */
   REQUESTS = 200000,
-  LARGE_REQUESTS = 40000,
+  LARGE_REQUESTS = 5000,
   LOOKUPS = 2000000, /* of each thread */
   LOOKUP_THREADS = 2,
   SMALL_BYTES = 64,
-  LARGE_BYTES = 4096, /* at most, and a row less at least */
+  LARGE_BYTES = 32768, /* at most, and a row less at least */
 };
 
 typedef enum { ROUNDTRIP, BATCH, PARSE, DECODE, SYMBOLS } kind;

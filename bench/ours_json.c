@@ -9,6 +9,7 @@
 #include "parse.h"
 
 enum {
+  IN_FLIGHT_BYTES = 8 << 20,
   IN_FLIGHT = 4096,  /* far below max_pending, and more than a short sleep can use up */
   DRAIN_EVERY = 256, /* requests */
   BATCH_MOST = 256,
@@ -72,9 +73,11 @@ static int64_t batch(const bench_request *q, int64_t n, int batch) {
         (threadpool_request){.json = q->text, .length = q->length, .deliver = THREADPOOL_BY_QUEUE};
   }
   int64_t sent = 0, received = 0, drained_at = 0;
+  int64_t most = IN_FLIGHT_BYTES / (int64_t)q->length; /* what is under way stays in the caches */
+  if (most > IN_FLIGHT) most = IN_FLIGHT;
   while (sent < n) {
     size_t want = (size_t)(n - sent < batch ? n - sent : batch);
-    while (sent - received + (int64_t)want > IN_FLIGHT) received += drain_or_rest(q);
+    while (sent - received + (int64_t)want > most) received += drain_or_rest(q);
     if (threadpool_submit_batch(pool, requests, want, ids) != want) {
       bench_fail("threadpool_submit_batch: %s", threadpool_last_error());
     }

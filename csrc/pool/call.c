@@ -375,7 +375,7 @@ static size_t submit_bundle(tp_calls *cs, supply *s, const threadpool_request *q
     last = &call->letter.next;
   }
   if ((done >= SEND_COUNT || bytes >= SEND_BYTES) &&
-      tp_updaters_ready(cs->updaters, n < SEND_COUNT)) {
+      tp_updaters_ready(cs->updaters, n < SEND_COUNT, bytes >= SEND_BYTES)) {
     tp_updaters_send(cs->updaters, first);
     return done;
   }
