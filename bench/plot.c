@@ -93,7 +93,7 @@ static void draw_bar(FILE *f, const scale *s, double y, const impl *i, const cel
 }
 
 static void draw_panel(FILE *f, const results *r, int w, double x, double y) {
-  int order[16];
+  int order[IMPLS_MOST];
   int n = shown_order(r, w, order);
   scale s = find_scale(r, w);
   double bottom = PANEL_HEAD + n * ROW + 2;
@@ -114,7 +114,7 @@ static void draw_legend(FILE *f, const results *r, double y) {
   for (int i = 0; i < impl_count; i++) {
     bool seen = false;
     for (int w = 0; w < workload_count; w++) seen |= cell_at(r, w, i)->outcome == MEASURED;
-    if (!seen) continue;
+    if (!seen || (i > 0 && strcmp(impls[i].name, impls[i - 1].name) == 0)) continue;
     fprintf(f, "<rect x=\"%.0f\" y=\"%.0f\" width=\"11\" height=\"11\" fill=\"%s\"/>\n", x, y - 10,
             impls[i].colour);
     text(f, x + 16, y, "legend", impls[i].name);
@@ -139,12 +139,12 @@ bool write_svg(const results *r) {
   }
 
   /* A row of panels is as high as its highest panel. */
-  int chosen[32], panels = 0, order[16], missing = 0;
+  int chosen[WORKLOADS_MOST], panels = 0, order[IMPLS_MOST], missing = 0;
   for (int w = 0; w < workload_count; w++) {
     if (r->wanted[w]) chosen[panels++] = w;
   }
   for (int i = 0; i < impl_count; i++) missing += r->machine.missing[i];
-  double tops[32], y = HEAD;
+  double tops[WORKLOADS_MOST], y = HEAD;
   for (int p = 0; p < panels; p += COLUMNS) {
     int rows = 0;
     for (int k = p; k < p + COLUMNS && k < panels; k++) {

@@ -31,8 +31,9 @@ static void print_gain(const results *r, int w) {
 }
 
 void print_workload(const results *r, int w) {
-  const cell *ours = cell_at(r, w, OURS);
-  int order[16];
+  int us = ours_at(r, w);
+  const cell *ours = cell_at(r, w, us);
+  int order[IMPLS_MOST];
   int n = shown_order(r, w, order);
   printf("\n%s: %s\n", workloads[w].name, workloads[w].title);
   printf("  %-13s %12s    %10s   %10s   %s\n", "", workloads[w].unit, "low", "high",
@@ -47,7 +48,7 @@ void print_workload(const results *r, int w) {
     }
     printf("%12s    %10s - %10s", figure(median, c->median), figure(low, c->low),
            figure(high, c->high));
-    if (ours->outcome == MEASURED && order[k] != OURS && c->median > 0) {
+    if (ours->outcome == MEASURED && order[k] != us && c->median > 0) {
       printf("   %15.3g", ours->median / c->median);
     }
     putchar('\n');

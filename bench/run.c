@@ -154,7 +154,7 @@ static void progress(const char *workload, int round, int rounds) {
 }
 
 void run_workload(results *r, int w) {
-  int chosen[16], n = 0;
+  int chosen[IMPLS_MOST], n = 0;
   for (int i = 0; i < impl_count; i++) {
     cell *c = cell_at(r, w, i);
     if (!has_workload(&impls[i], workloads[w].name)) continue;

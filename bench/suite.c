@@ -32,18 +32,25 @@ const workload workloads[] = {
     {"symbols1", "ns", "look a symbol up, pin and unpin it, 1 thread", 4, 10, 1, NULL},
     {"symbols2", "ns", "the same, 2 threads at once, a lookup of either", 4, 10, 2, "symbols1"},
     {"vector_topk", "us", "top 10 by cosine of 10,000 x 768 floats", 200, 10, 0, NULL},
+    {"lua_spawn", "ns", "200,000 Lua functions, submitted and collected, a task", 4, 10, 0, NULL},
+    {"lua_roundtrip", "us", "a Lua function, one after another, a round trip", 10, 10, 0, NULL},
+    {"lua_map", "ns", "a Lua function of 1,000,000 numbers, an item", 4, 10, 0, NULL},
+    {"lua_partials", "ns", "a stream from a Lua function, a partial result", 4, 10, 0, NULL},
 };
 const int workload_count = sizeof workloads / sizeof *workloads;
 
 #define BATCHES   "json_batch1 json_batch16 json_batch256"
+#define LUA       "lua_spawn lua_roundtrip lua_map lua_partials"
 #define FORK_JOIN "fib tree10 tree15 tree20 tree10_cold tree15_cold tree20_cold "
 
 const impl impls[] = {
     [OURS] = {"threadpool", "ours", NULL, NULL, "#c2410c", true},
+    [OURS_LUA] = {"threadpool", "ours_lua", NULL, LUA, "#c2410c", true},
     [SEQUENTIAL] = {"sequential", "sequential", NULL, NULL, "#6b7280", false},
     {"parse_task", "ours", "parse_task", BATCHES, "#9ca3af", true},
     {"one_thread", "ours", "one_thread", "vector_topk", "#9ca3af", false},
-    {"luajit", "peer_luajit", NULL, "vector_topk", "#1e3a8a", false},
+    {"luajit", "peer_luajit", NULL, "vector_topk lua_map", "#1e3a8a", false},
+    {"luv", "peer_luv", NULL, "lua_spawn lua_roundtrip", "#0d9488", true},
     {"std_sort", "std_sort", NULL, "sort", "#9ca3af", false},
     {"futex", "futex", NULL, "wake wake_busy", "#9ca3af", false},
     {"tbb", "peer_tbb", NULL, FORK_JOIN "submit submit4 wake wake_busy spawn_await sort idle",
@@ -59,6 +66,9 @@ const impl impls[] = {
      "#be185d", true},
 };
 const int impl_count = sizeof impls / sizeof *impls;
+
+_Static_assert(sizeof impls / sizeof *impls <= IMPLS_MOST, "arrays by impl are too short");
+_Static_assert(sizeof workloads / sizeof *workloads <= WORKLOADS_MOST, "those by workload too");
 
 int threads_of(const results *r, int w, int i) {
   if (!impls[i].pool) return 1;
@@ -78,6 +88,10 @@ bool has_workload(const impl *i, const char *name) {
 
 cell *cell_at(const results *r, int w, int i) {
   return &r->grid[w * impl_count + i];
+}
+
+int ours_at(const results *r, int w) {
+  return cell_at(r, w, OURS_LUA)->outcome != ABSENT ? OURS_LUA : OURS;
 }
 
 static bool goes_before(const results *r, int w, int a, int b) {

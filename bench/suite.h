@@ -32,7 +32,8 @@ extern const int workload_count;
 extern const impl impls[];
 extern const int impl_count;
 
-enum { OURS, SEQUENTIAL }; /* the first two of impls[]; peers follow */
+enum { OURS, OURS_LUA, SEQUENTIAL }; /* the first ones of impls[]; peers follow */
+enum { IMPLS_MOST = 24, WORKLOADS_MOST = 40 };
 
 /* One workload measured with one implementation. */
 typedef enum { ABSENT, MEASURED, MISSING, FAILED } outcome;
@@ -55,8 +56,8 @@ typedef struct {
 typedef struct {
   char cpu[128];
   char compilers[256];
-  char versions[16][256]; /* by impl: its version, or why it is missing */
-  bool missing[16];
+  char versions[IMPLS_MOST][256]; /* by impl: its version, or why it is missing */
+  bool missing[IMPLS_MOST];
   int cpus;
   double load;
 } machine;
@@ -72,6 +73,9 @@ typedef struct {
 int threads_of(const results *r, int w, int i);
 bool has_workload(const impl *i, const char *workload);
 cell *cell_at(const results *r, int w, int i);
+
+/* Ours in this row: OURS, or OURS_LUA. */
+int ours_at(const results *r, int w);
 
 /* suite.c. The implementations of a row in the order to show: ours, sequential, then the others
  * from fast to slow, then those without a figure. Returns how many. */

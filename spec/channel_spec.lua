@@ -160,6 +160,26 @@ describe("a channel", function()
       assert.is_true(rawequal(a, pool:spawn(function(ch) return ch end, a):await()))
     end)
 
+    it("takes what finalizers send while another value is written", function()
+      local ch, finalized = threadpool.channel(1e6), 0
+      local value = {}
+      for i = 1, 20 do value[i] = { { { i } } } end
+      repeat
+        for _ = 1, 50 do
+          getmetatable(newproxy(true)).__gc = function()
+            finalized = finalized + 1
+            ch:send({ "finalized", { 2 } })
+          end
+        end
+        for _ = 1, 20 do ch:send(value) end
+        while ch:count() > 0 do
+          local got = ch:receive()
+          if got[1] ~= "finalized" then assert.same(value, got) else assert.same({ "finalized", { 2 } }, got) end
+        end
+      until finalized > 5000
+      ch:close()
+    end)
+
     it("can hold itself", function()
       local ch = threadpool.channel(2)
       ch:send(ch)
@@ -479,14 +499,16 @@ describe("a channel", function()
         for value in from:values() do to:try_send(value) end
       end
       local function spawn() return pool:spawn(forward, ch, got) end
-      local tasks = { spawn(), spawn(), spawn() }
+      local tasks, cancelled = { spawn(), spawn(), spawn() }, {}
       for i = 1, 500 do
         assert(ch:send(i, LONG))
         local k = i % 3 + 1
         tasks[k]:cancel()
-        tasks[k]:detach()
+        cancelled[i] = tasks[k]
         tasks[k] = spawn()
       end
+      -- Only when a task has ended is what it had got where it belongs.
+      for i = 1, 500 do assert.is_true(cancelled[i]:wait(LONG)) end
       ch:close()
       for k = 1, 3 do tasks[k]:await(LONG) end
       local seen = {}
@@ -564,6 +586,27 @@ describe("a channel", function()
       collectgarbage()
       collectgarbage()
       assert.is_true(alive() - before <= 200, alive() - before .. " are left")
+    end)
+
+    it("is given back by a state that was lost while a task of it waited", function()
+      local alive = core.channel_alive
+      pool:close()
+      pool = assert(threadpool.new { workers = 1 })
+      collectgarbage()
+      collectgarbage()
+      local before = alive()
+      for _ = 1, 20 do
+        local task = pool:spawn(function(c) return c:receive() end, threadpool.channel(1))
+        while task:status() ~= "waiting" do pool:pump(0.001) end
+        pool:spawn(function() require "ffi".cast("int*", 8)[0] = 1 end):await(LONG)
+        assert.equal("ERR_LUA", select(2, task:await(LONG)).name)
+      end
+      pool:close()
+      pool = nil -- luacheck: ignore 311
+      collectgarbage()
+      collectgarbage()
+      pool = assert(threadpool.new { workers = 1 })
+      assert.is_true(alive() - before <= 2, alive() - before .. " are left")
     end)
 
     it("is there for an init function in each state", function()

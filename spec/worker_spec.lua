@@ -19,6 +19,19 @@ describe("on a worker", function()
     assert.same({ '{"a":1}', 3, "deep" }, { task:await() })
   end)
 
+  it("what only a program may do is refused by name", function()
+    local function refused(what)
+      local here = threadpool.here()
+      local does = { new = threadpool.new, close = function() here:close() end, fd = function() here:fd() end,
+        region = function() here:region("r", 8) end }
+      return select(2, pcall(does[what]))
+    end
+    assert.matches("threadpool.new: a worker has its pool", pool:spawn(refused, "new"):await())
+    assert.matches("close: a worker cannot close its pool", pool:spawn(refused, "close"):await())
+    assert.matches("fd: a worker has no event loop of others", pool:spawn(refused, "fd"):await())
+    assert.matches("region: make it in the program", pool:spawn(refused, "region"):await())
+  end)
+
   it("spawns within spawns, 50 deep, on one worker", function()
     local one = threadpool.new { workers = 1 }
     local function dive(n)
@@ -211,7 +224,7 @@ describe("require on a worker", function()
   it("goes by the paths that the program had when it made the pool", function()
     local dir = os.tmpname()
     os.remove(dir)
-    os.execute("mkdir " .. dir)
+    assert(require "lfs".mkdir(dir))
     local f = io.open(dir .. "/spec_only_here.lua", "w")
     f:write "return { value = 42 }"
     f:close()
@@ -221,7 +234,8 @@ describe("require on a worker", function()
     package.path = before
     assert.equal(42, pool:spawn(function() return require "spec_only_here".value end):await())
     pool:close()
-    os.execute("rm -r " .. dir)
+    os.remove(dir .. "/spec_only_here.lua")
+    os.remove(dir)
   end)
 end)
 
@@ -332,6 +346,36 @@ describe("emit", function()
   end)
 end)
 
+describe("without a task, in a worker's state", function()
+  it("what only a task can do raises: in an init function, in a finalizer when the pool is closed", function()
+    local function ask()
+      local tp, said = require "threadpool", {}
+      for _, name in ipairs { "cancelled", "emit", "task_id" } do
+        local ok, why = pcall(tp[name], 1)
+        said[#said + 1] = not ok and why:match "no task runs here" or "nothing"
+      end
+      return table.concat(said, ",")
+    end
+    local told = "no task runs here,no task runs here,no task runs here"
+    local path = os.tmpname()
+    local one = threadpool.new { workers = 1, init = function() _G.said = ask() end }
+    assert.equal(told, one:spawn(function()
+      _G.last = newproxy(true)
+      getmetatable(_G.last).__gc = function()
+        local file = io.open(path, "w")
+        file:write(ask())
+        file:close()
+      end
+      return _G.said
+    end):await())
+    one:close()
+    local file = io.open(path)
+    assert.equal(told, file:read("*a"))
+    file:close()
+    os.remove(path)
+  end)
+end)
+
 describe("a crash", function()
   local function crash() ffi.cast("int*", 8)[0] = 1 end
 
@@ -344,6 +388,17 @@ describe("a crash", function()
       assert.matches("SIGSEGV", err.message, 1, true)
       assert.equal(i, pool:spawn(function(n) return n end, i):await())
     end
+    pool:close()
+  end)
+
+  it("in the __tostring of an error is one as well", function()
+    local pool = threadpool.new { workers = 1 }
+    local waiting = pool:spawn(function() sleep(3600) end)
+    while waiting:status() ~= "waiting" do pool:pump(0.01) end
+    local _, err = pool:spawn(function() error(setmetatable({}, { __tostring = crash })) end):await(30)
+    assert.equal("ERR_HANDLER_CRASH", err.name)
+    assert.equal("ERR_LUA", select(2, waiting:await(30)).name)
+    assert.equal(1, pool:spawn(function() return 1 end):await(30))
     pool:close()
   end)
 

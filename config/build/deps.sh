@@ -41,6 +41,7 @@ fuzz        cmd:clang           clang                 clang                clang
 fuzz        rt:fuzzer           libclang-rt-14-dev    compiler-rt          compiler-rt   llvm
 bench       cmd:g++             g++                   gcc-c++              gcc       gcc
 bench       cmd:luajit          luajit                luajit               luajit    luajit
+bench       lua:luv             lua-luv               rock:luv             rock:luv  rock:luv
 bench       pc:tbb              libtbb-dev            tbb-devel            onetbb    tbb
 bench       pc:libuv            libuv1-dev            libuv-devel          libuv     libuv
 bench       pc:glib-2.0         libglib2.0-dev        glib2-devel          glib2     glib

@@ -72,6 +72,15 @@ rockspecs() {
     <(sed "s/\"$version-1\"/\"VERSION\"/; s/tag = \"v$version\"/REVISION/" "$released")
 }
 
+# Silent when all is well: it says how much there was even then.
+lua_check() {
+  local output
+  output=$(luacheck -qq . 2>&1) || {
+    echo "$output"
+    return 1
+  }
+}
+
 shell_scripts() {
   shellcheck -x config/build/*.sh .ci/run
 }
@@ -85,7 +94,7 @@ check "generated cdef.lua" config/build/generate-cdef.sh --check
 check "analysis (clang-tidy)" clang_tidy
 check "analysis (cppcheck)" cpp_check
 if command -v shellcheck >/dev/null; then check "shell scripts (shellcheck)" shell_scripts; fi
-if [ -e .luacheckrc ]; then check "Lua (luacheck)" luacheck -qq .; fi
+if [ -e .luacheckrc ]; then check "Lua (luacheck)" lua_check; fi
 
 record lint "$passed" "$failed" 0
 summary "$passed" "$failed" 0

@@ -32,7 +32,7 @@ static inline bool tp_bytes_room(tp_bytes *b, size_t n) {
 }
 
 static inline void tp_bytes_put(tp_bytes *b, const void *data, size_t n) {
-  if (!tp_bytes_room(b, n)) return;
+  if (n == 0 || !tp_bytes_room(b, n)) return;
   memcpy(b->data + b->size, data, n);
   b->size += n;
 }

@@ -16,58 +16,67 @@ static tp_vm *vm_of(lua_State *L) {
   return (tp_vm *)((char *)tp_env_of(L) - offsetof(tp_vm, env));
 }
 
+/* The call that has the state. There is none while an init function runs, and when the state is closed: finalizers. */
+static tp_lua_call *current_of(lua_State *L) {
+  tp_lua_call *c = vm_of(L)->current;
+  if (!c) luaL_error(L, "no task runs here: this is for the functions that are spawned");
+  return c;
+}
+
 /* --- what the coroutine calls */
 
 /* decode() -> function, ... */
 static int call_decode(lua_State *L) {
   tp_vm *vm = vm_of(L);
   size_t size = 0;
-  const char *message = threadpool_payload(vm->current->call, &size);
+  const char *message = threadpool_payload(current_of(L)->call, &size);
   if (!message)
     return luaL_error(L, "operation \"lua\" takes its function from Lua: use pool:spawn");
   return tp_codec_read(&vm->env.codec, L, &vm->lua->protos, message, size);
 }
 
-/* The channels in what was just written stay until the call's results were read. */
-static void mention(tp_vm *vm) {
-  tp_codec *codec = &vm->env.codec;
-  if (codec->mentions.size) tp_lua_mention(vm->lua, threadpool_task_id(vm->current->call), codec);
+/* Writes values 1 to n as what the current call gives. */
+static tp_codec *write_values(tp_vm *vm, lua_State *L, const char *what, int n) {
+  tp_codec *codec = tp_codec_begin(&vm->env.codec, L, what);
+  tp_codec_write(codec, L, &vm->lua->protos, 1, n);
+  if (codec->mentions.size) /* these channels stay until the call's results were read */
+    tp_lua_mention(vm->lua, threadpool_task_id(vm->current->call), codec);
+  return codec;
+}
+
+/* At once: the codec is for the next message when Lua goes on. */
+static void give(task_t *call, const tp_bytes *out) {
+  if (threadpool_return_copy(call, out->data, out->size) != 0)
+    threadpool_fail(call, ERR_MALLOC_FAILED, "out of memory for a result of %zu bytes", out->size);
 }
 
 /* encode(...): the result */
 static int call_encode(lua_State *L) {
-  tp_vm *vm = vm_of(L);
-  tp_bytes_clear(&vm->env.codec.out);
-  vm->env.codec.what = "result";
-  tp_codec_write(&vm->env.codec, L, &vm->lua->protos, 1, lua_gettop(L));
-  mention(vm);
+  task_t *call = current_of(L)->call;
+  give(call, &write_values(vm_of(L), L, "result", lua_gettop(L))->out);
   return 0;
 }
 
 /* emit(value) -> code; ERR_QUEUE_FULL: wait, and try again */
 static int call_emit(lua_State *L) {
-  tp_vm *vm = vm_of(L);
-  tp_bytes_clear(&vm->env.codec.out);
-  vm->env.codec.what = "partial result";
-  tp_codec_write(&vm->env.codec, L, &vm->lua->protos, 1, 1);
-  mention(vm);
-  lua_pushnumber(
-      L, threadpool_emit(vm->current->call, vm->env.codec.out.data, vm->env.codec.out.size));
+  task_t *call = current_of(L)->call;
+  const tp_bytes *out = &write_values(vm_of(L), L, "partial result", 1)->out;
+  lua_pushnumber(L, threadpool_emit(call, out->data, out->size));
   return 1;
 }
 
 static int call_cancelled(lua_State *L) {
-  lua_pushboolean(L, threadpool_cancelled(vm_of(L)->current->call));
+  lua_pushboolean(L, threadpool_cancelled(current_of(L)->call));
   return 1;
 }
 
 static int call_shield(lua_State *L) {
-  threadpool_shield(vm_of(L)->current->call);
+  threadpool_shield(current_of(L)->call);
   return 0;
 }
 
 static int call_unshield(lua_State *L) {
-  threadpool_unshield(vm_of(L)->current->call);
+  threadpool_unshield(current_of(L)->call);
   return 0;
 }
 
@@ -78,7 +87,7 @@ static int call_current(lua_State *L) {
 }
 
 static int call_id(lua_State *L) {
-  lua_pushnumber(L, (double)threadpool_task_id(vm_of(L)->current->call));
+  lua_pushnumber(L, (double)threadpool_task_id(current_of(L)->call));
   return 1;
 }
 
@@ -90,8 +99,9 @@ static int call_wake(lua_State *L) {
 
 /* nap(seconds): the call is woken so much later */
 static int call_nap(lua_State *L) {
-  double ms = luaL_checknumber(L, 1) * 1000;
-  tp_call_nap(vm_of(L)->current->call, tp_now_ns() + (uint64_t)(ms * TP_NS_PER_MS));
+  double seconds = luaL_checknumber(L, 1), most = 1e9;
+  if (!(seconds < most)) seconds = most; /* also inf */
+  tp_call_nap(current_of(L)->call, tp_now_ns() + (uint64_t)(seconds * 1e9));
   return 0;
 }
 
@@ -147,7 +157,6 @@ static int make_thread(lua_State *L) {
 /* c->co has failed: its error and where it was, as a message; and what it says, for people. */
 static int describe(lua_State *L) {
   tp_lua_call *c = lua_touserdata(L, 1);
-  tp_codec *codec = &c->vm->env.codec;
   lua_settop(L, 0);
   lua_xmove(c->co, L, 1);
   lua_getglobal(L, "tostring");
@@ -157,22 +166,17 @@ static int describe(lua_State *L) {
   luaL_traceback(L, c->co, NULL, 0);
   lua_replace(L, 2);
   lua_settop(L, 2);
-  codec->what = "error";
-  tp_bytes_clear(&codec->out);
-  tp_codec_write(codec, L, &c->vm->lua->protos, 1, 2);
-  mention(c->vm);
+  give(c->call, &write_values(c->vm, L, "error", 2)->out);
   return 0;
 }
 
 /* The same, if the error itself cannot travel. */
 static int describe_text(lua_State *L) {
   tp_lua_call *c = lua_touserdata(L, 1);
-  tp_codec *codec = &c->vm->env.codec;
   lua_settop(L, 0);
   lua_pushstring(L, c->call->result.r.error_msg);
   luaL_traceback(L, c->co, NULL, 0);
-  tp_bytes_clear(&codec->out);
-  tp_codec_write(codec, L, &c->vm->lua->protos, 1, 2);
+  give(c->call, &write_values(c->vm, L, "error", 2)->out);
   return 0;
 }
 
@@ -184,85 +188,87 @@ static bool protected(tp_vm *vm, lua_CFunction f, void *arg) {
   return good;
 }
 
-static tp_lua_call *begin(tp_vm *vm, task_t *call) {
+/* NULL: out of memory. *state is c's before a coroutine is made: a finalizer may run then, and crash. */
+static tp_lua_call *begin(tp_vm *vm, task_t *call, void **state) {
   tp_lua_call *c = vm->spare;
-  if (c) {
-    vm->spare = c->next;
-  } else {
+  bool is_new = !c;
+  if (is_new) {
     c = tp_get(sizeof *c);
     if (!c) return NULL;
     *c = (tp_lua_call){.vm = vm};
-    if (!protected(vm, make_thread, c)) {
-      tp_put(c);
-      return NULL;
-    }
+  } else {
+    vm->spare = c->next;
   }
   call->format = RESULT_LUA;
   c->call = call;
   c->task = tp_task_ref(call->task);
   c->stage = TP_LUA_RUNNING;
-  return c;
+  *state = c;
+  if (!is_new || protected(vm, make_thread, c)) return c;
+  *state = NULL;
+  tp_task_unref(c->task);
+  tp_put(c);
+  return NULL;
 }
 
-/* c is over, in an orderly way; its coroutine serves the next one if it is in its loop. */
-static void end(tp_vm *vm, tp_lua_call *c, bool reusable) {
+/* Who has the state; NULL: nobody from now on, though finalizers may still run in it. */
+static void set_current(tp_vm *vm, tp_lua_call *c) {
+  vm->current = c;
+  vm->env.waits = c ? &c->waits : NULL;
+}
+
+/* c is over, in an orderly way; its coroutine serves the next one if it is in its loop. *state is c's until the program's
+ * code has run for the last time: a finalizer may crash. */
+static void end(tp_vm *vm, tp_lua_call *c, void **state, bool reusable) {
   tp_task *task = c->task;
+  if (!reusable) protected(vm, forget, c);
   tp_waits_end(&vm->env, &c->waits);
+  *state = NULL;
   if (reusable) {
     c->next = vm->spare;
     vm->spare = c;
   } else {
-    protected(vm, forget, c);
     tp_put(c);
   }
-  vm->current = NULL;
+  set_current(vm, NULL);
   tp_vm_leave(vm, NULL);
   tp_task_unref(task);
 }
 
-static void give_result(tp_lua_call *c) {
-  const tp_bytes *out = &c->vm->env.codec.out;
-  if (threadpool_return_copy(c->call, out->data, out->size) != 0)
-    threadpool_fail(c->call, ERR_MALLOC_FAILED, "out of memory for a result of %zu bytes",
-                    out->size);
-}
-
 static void give_error(tp_vm *vm, tp_lua_call *c) {
-  if (protected(vm, describe, c) || protected(vm, describe_text, c))
-    give_result(c);
-  else if (c->call->result.r.status >= 0)
+  if (!protected(vm, describe, c) && !protected(vm, describe_text, c) &&
+      c->call->result.r.status >= 0)
     threadpool_fail(c->call, ERR_LUA, "an error, and no memory to say which");
 }
 
 static int run(tp_vm *vm, tp_lua_call *c, void **state) {
-  vm->current = c;
-  vm->env.waits = &c->waits;
+  set_current(vm, c);
   for (tp_lua_call *left; tp_load(&vm->any_dead, relaxed) && (left = tp_vm_dead(vm));) { /* M5 */
     protected(vm, forget, left);
     tp_put(left);
   }
-  if (tp_completions_some(vm->env.queue)) protected(vm, pump, vm);
   tp_lua_stop_begin(vm, c);
+  if (tp_completions_some(vm->env.queue)) protected(vm, pump, vm); /* callbacks, too */
   int status = lua_resume(c->co, 0);
-  tp_lua_stop_end(vm);
+  bool yielded = status == LUA_YIELD;
+  const void *what = yielded ? lua_touserdata(c->co, -1) : NULL;
   bool stopped = tp_lua_was_stopped(vm);
-  const void *what = status == LUA_YIELD ? lua_touserdata(c->co, -1) : NULL;
-  if (status == LUA_YIELD && what != &FINISHED) {
+  if (!yielded && !stopped)
+    give_error(vm, c); /* the error's __tostring and pack are the program's */
+  tp_lua_stop_end(vm);
+  if (tp_lua_was_stopped(vm)) stopped = true;
+  if (yielded && what != &FINISHED) {
     lua_settop(c->co, 0);
-    vm->current = NULL;
+    set_current(vm, NULL);
     tp_vm_leave(vm, c);
     return what == &WAITING ? THREADPOOL_PENDING : THREADPOOL_AGAIN;
   }
-  *state = NULL;
-  if (status == LUA_YIELD) {
+  if (yielded) {
     lua_settop(c->co, 0);
-    give_result(c);
   } else if (stopped) {
     threadpool_fail(c->call, ERR_CANCELLED, "stopped: it did not end when it was told to");
-  } else {
-    give_error(vm, c);
   }
-  end(vm, c, status == LUA_YIELD);
+  end(vm, c, state, yielded);
   return THREADPOOL_READY;
 }
 
@@ -283,13 +289,12 @@ static int poll(task_t *call, void **state, bool blocking) {
     threadpool_fail(call, tp_said_code(), "%s", tp_said());
     return THREADPOOL_READY;
   }
-  c = begin(vm, call);
+  c = begin(vm, call, state);
   if (!c) {
     tp_vm_leave(vm, NULL);
     threadpool_fail(call, ERR_MALLOC_FAILED, "out of memory for a coroutine");
     return THREADPOOL_READY;
   }
-  *state = c;
   return run(vm, c, state);
 }
 

@@ -77,6 +77,7 @@ typedef struct tp_wait {
   bool sends;          /* constant */
   tp_waits *of;        /* the lock of the state's waits, as the next two: of a call; NULL */
   struct tp_wait *of_next, *of_prev;
+  struct tp_wait *next_of_all, *prev_of_all; /* [who has the state] until it is collected */
 } tp_wait;
 
 /* Flag of a notice. */

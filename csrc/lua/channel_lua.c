@@ -55,6 +55,11 @@ static int collect_handle(lua_State *L) {
 
 void tp_channel_forget(tp_env *env) {
   while (env->handles) drop_handle(env->handles);
+  for (tp_wait *w = env->all_waits; w; w = w->next_of_all) {
+    tp_wait_leave(w, false);
+    tp_wait_clear(w);
+  }
+  env->all_waits = NULL;
 }
 
 /* Pushes an empty handle, with its class. */
@@ -157,7 +162,13 @@ void tp_waits_end(tp_env *env, tp_waits *waits) {
 
 static int collect_wait(lua_State *L) {
   tp_wait *w = lua_touserdata(L, 1);
-  unlink_wait(tp_env_of(L), w);
+  tp_env *env = tp_env_of(L);
+  if (w->prev_of_all)
+    w->prev_of_all->next_of_all = w->next_of_all;
+  else
+    env->all_waits = w->next_of_all;
+  if (w->next_of_all) w->next_of_all->prev_of_all = w->prev_of_all;
+  unlink_wait(env, w);
   tp_wait_leave(w, false);
   tp_wait_clear(w);
   return 0;
@@ -190,6 +201,10 @@ static tp_wait *new_wait(lua_State *L, tp_channel *c, int id) {
   luaL_newmetatable(L, WAIT);
   lua_setmetatable(L, -2);
   if (w->notice) w->channel = c;
+  tp_env *env = tp_env_of(L);
+  w->next_of_all = env->all_waits;
+  if (w->next_of_all) w->next_of_all->prev_of_all = w;
+  env->all_waits = w;
   return w;
 }
 
@@ -231,9 +246,7 @@ static int core_send(lua_State *L) {
   tp_env *env = tp_env_of(L);
   tp_channel *c = check_channel(L, 1);
   lua_settop(L, 3);
-  tp_codec *codec = &env->channel_codec;
-  codec->what = "value";
-  tp_bytes_clear(&codec->out);
+  tp_codec *codec = tp_codec_begin(&env->channel_codec, L, "value");
   tp_codec_write(codec, L, NULL, 2, 2);
   tp_message *m = tp_message_new(c, &codec->out, &codec->mentions);
   if (!m) return luaL_error(L, "not enough memory");

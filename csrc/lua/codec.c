@@ -20,7 +20,7 @@ enum {
   CHANNEL,
   END
 };
-enum { PACKED_MOST = 8 };                 /* objects packed in packed objects */
+enum { NESTED_MOST = 16 };                /* messages begun in the middle of others */
 static const uint32_t SITE = 1u << 31;    /* in `origins` */
 static const uint32_t OBJECTS = 1u << 31; /* in a message's count */
 
@@ -44,6 +44,10 @@ void tp_codec_free(tp_codec *c) {
     tp_codec_free(c->inner);
     tp_put(c->inner);
   }
+  if (c->nested) {
+    tp_codec_free(c->nested);
+    tp_put(c->nested);
+  }
   tp_bytes_free(&c->out);
   tp_bytes_free(&c->mentions);
   tp_put(c->slots);
@@ -55,7 +59,7 @@ void tp_codec_free(tp_codec *c) {
 /* From now on `numbers` and `loaded` are those of this pool. What was known about the one before is kept until the
  * collector comes: a program that uses two by turns sends no function twice. */
 static void change_owner(tp_codec *c, lua_State *L, const void *owner) {
-  luaL_checkstack(L, 6, NULL);
+  luaL_checkstack(L, 6, "values within values");
   int top = lua_gettop(L);
   lua_rawgeti(L, LUA_REGISTRYINDEX, c->owners);
   lua_pushlightuserdata(L, (void *)owner);
@@ -77,26 +81,65 @@ static void change_owner(tp_codec *c, lua_State *L, const void *owner) {
   lua_rawseti(L, LUA_REGISTRYINDEX, c->loaded);
   lua_settop(L, top);
   c->last = NULL;
+  c->read_number = 0;
   c->owner = owner;
 }
 
-void tp_codec_open(tp_codec *c, lua_State *L) {
-  luaL_checkstack(L, 4, NULL);
-  push_weak(L, "k");
-  c->names = luaL_ref(L, LUA_REGISTRYINDEX);
-  push_weak(L, "v");
-  c->owners = luaL_ref(L, LUA_REGISTRYINDEX);
+/* Whatever code of the program's has run: a result of another pool may have been read. */
+static void use_owner(tp_codec *c, lua_State *L, const void *owner) {
+  if (c->owner != owner) change_owner(c, L, owner);
+}
+
+static void open_refs(tp_codec *c, lua_State *L) {
   lua_pushboolean(L, 0);
   c->numbers = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_pushboolean(L, 0);
   c->loaded = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_pushboolean(L, 0);
   c->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pushboolean(L, 0);
+  c->read_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   change_owner(c, L, NULL);
+}
+
+void tp_codec_open(tp_codec *c, lua_State *L) {
+  luaL_checkstack(L, 4, "values within values");
+  push_weak(L, "k");
+  c->names = luaL_ref(L, LUA_REGISTRYINDEX);
+  push_weak(L, "v");
+  c->owners = luaL_ref(L, LUA_REGISTRYINDEX);
+  open_refs(c, L);
 }
 
 static int no_memory(lua_State *L) {
   return luaL_error(L, "not enough memory");
+}
+
+/* Another one of the same state, at *place; freed with c. */
+static tp_codec *another(const tp_codec *c, lua_State *L, tp_codec **place) {
+  if (*place) return *place;
+  luaL_checkstack(L, 6, "values within values");
+  tp_codec *fresh = tp_get(sizeof *fresh);
+  if (!fresh) no_memory(L);
+  *fresh = (tp_codec){.names = c->names, .owners = c->owners};
+  open_refs(fresh, L); /* out of memory: it is lost */
+  *place = fresh;
+  return fresh;
+}
+
+static _Thread_local char this_thread __attribute__((tls_model("initial-exec")));
+
+/* Whether a write goes on in c: it is in a frame below ours then. One that has raised an error may look so. */
+static bool is_writing(const tp_codec *c) {
+  return c->writer == &this_thread && c->frame > (uintptr_t)__builtin_frame_address(0);
+}
+
+tp_codec *tp_codec_begin(tp_codec *c, lua_State *L, const char *what) {
+  for (int depth = 0; is_writing(c); c = another(c, L, &c->nested))
+    if (++depth > NESTED_MOST) luaL_error(L, "too many messages are sent while others are written");
+  tp_bytes_clear(&c->out);
+  c->what = what;
+  return c;
 }
 
 /* --- writing */
@@ -105,6 +148,7 @@ typedef struct writer {
   tp_codec *c;
   lua_State *L;
   tp_protos *protos;
+  const void *owner;
   int objects;     /* on the stack: the objects by number, once there is one */
   uint32_t origin; /* of what is being written */
 } writer;
@@ -226,7 +270,7 @@ static void add_name(lua_State *L, int names, int value, const char *module, con
 
 /* The loaded modules, and the functions and userdata in them. Of the globals only what Lua itself has. */
 static void learn_names(lua_State *L, int names) {
-  luaL_checkstack(L, 12, NULL);
+  luaL_checkstack(L, 12, "values within values");
   lua_getglobal(L, "package");
   if (lua_istable(L, -1)) lua_getfield(L, -1, "loaded");
   int loaded = lua_gettop(L);
@@ -323,10 +367,10 @@ static uint32_t write_bytecode(writer *w, int index) {
   return number;
 }
 
-static void write_number(writer *w, char tag, uint32_t number) {
+static void write_number(tp_bytes *out, char tag, uint32_t number) {
   char bytes[5] = {tag};
   memcpy(bytes + 1, &number, sizeof number);
-  tp_bytes_put(&w->c->out, bytes, sizeof bytes);
+  tp_bytes_put(out, bytes, sizeof bytes);
 }
 
 /* `numbers` has the number of one that was sent before: negative if it has no upvalues. Such a one is the same wherever
@@ -335,22 +379,18 @@ static void write_function(writer *w, int index) {
   lua_State *L = w->L;
   tp_codec *c = w->c;
   bool is_new;
-  const void *function = lua_topointer(L, index);
-  if (function == c->last) { /* the same again, as a rule */
-    write_number(w, PLAIN, c->last_number);
-    return;
-  }
+  use_owner(c, L, w->owner);
   lua_rawgeti(L, LUA_REGISTRYINDEX, c->numbers);
   lua_pushvalue(L, index);
   lua_rawget(L, -2);
   double known = lua_tonumber(L, -1);
   lua_pop(L, 2);
   if (known < 0) {
-    c->last = function;
+    c->last = lua_topointer(L, index);
     c->last_number = (uint32_t)-known;
     lua_pushvalue(L, index);
     lua_rawseti(L, LUA_REGISTRYINDEX, c->last_ref);
-    write_number(w, PLAIN, c->last_number);
+    write_number(&w->c->out, PLAIN, c->last_number);
     return;
   }
   if (known == 0 && write_named(w, index)) return;
@@ -361,17 +401,18 @@ static void write_function(writer *w, int index) {
   if (!plain) {
     uint32_t number = number_of(w, index, &is_new);
     if (!is_new) {
-      write_number(w, SAME, number);
+      write_number(&w->c->out, SAME, number);
       return;
     }
   }
   if (known > 0) {
-    write_number(w, FUNCTION, (uint32_t)known);
+    write_number(&w->c->out, FUNCTION, (uint32_t)known);
     return;
   }
   tp_bytes_char(&c->out, plain ? PLAIN : FUNCTION);
   uint32_t number = write_bytecode(w, index);
   if (!number) return;
+  use_owner(c, L, w->owner);
   lua_rawgeti(L, LUA_REGISTRYINDEX, c->numbers);
   lua_pushvalue(L, index);
   lua_pushnumber(L, plain ? -(double)number : number);
@@ -385,16 +426,9 @@ static void write_function(writer *w, int index) {
 static void write_packed(writer *w, int index, const char *module) {
   lua_State *L = w->L;
   tp_codec *c = w->c;
-  if (!c->inner) {
-    c->inner = tp_get(sizeof *c);
-    if (!c->inner) no_memory(L);
-    *c->inner = (tp_codec){
-        .names = c->names, .numbers = c->numbers, .loaded = c->loaded, .owners = c->owners};
-    lua_pushboolean(L, 0);
-    c->inner->last_ref = luaL_ref(L, LUA_REGISTRYINDEX);
-  }
+  tp_codec *inner = another(c, L, &c->inner);
   int top = lua_gettop(L);
-  luaL_checkstack(L, 20, NULL);
+  luaL_checkstack(L, 20, "values within values");
   lua_getglobal(L, "require");
   lua_pushstring(L, module);
   lua_call(L, 1, 1);
@@ -405,14 +439,16 @@ static void write_packed(writer *w, int index, const char *module) {
     lua_pushfstring(L, "%s: %s", place, why ? why : "it cannot be sent to another thread");
     raise_there(L);
   }
-  tp_bytes_clear(&c->inner->out);
-  c->inner->what = "a packed value";
-  tp_codec_write(c->inner, L, w->protos, top + 2, lua_gettop(L));
+  tp_bytes_clear(&inner->out);
+  inner->what = "a packed value";
+  tp_codec_write(inner, L, w->protos, top + 2, lua_gettop(L));
   lua_settop(L, top);
+  if (inner->out.size > UINT32_MAX) refuse(w, "an object of 4 GiB or more", "");
   tp_bytes_char(&c->out, PACKED);
   put_text(&c->out, module, strlen(module));
-  put_text(&c->out, c->inner->out.data, c->inner->out.size);
-  tp_bytes_put(&c->mentions, c->inner->mentions.data, c->inner->mentions.size);
+  put_text(&c->out, inner->out.data, inner->out.size);
+  tp_bytes_put(&c->mentions, inner->mentions.data, inner->mentions.size);
+  if (c->mentions.failed) no_memory(L);
 }
 
 static void write_channel(writer *w, const tp_channel *channel) {
@@ -439,32 +475,48 @@ static void write_table(writer *w, int index, bool upvalue) {
   bool is_new;
   uint32_t number = number_of(w, index, &is_new);
   if (is_new)
-    write_number(w, TABLE, (uint32_t)lua_objlen(L, index));
+    write_number(&w->c->out, TABLE, (uint32_t)lua_objlen(L, index));
   else
-    write_number(w, SAME, number);
+    write_number(&w->c->out, SAME, number);
 }
 
-static void write_value(writer *w, int index, bool upvalue) {
-  lua_State *L = w->L;
-  tp_bytes *out = &w->c->out;
-  switch (lua_type(L, index)) {
-  case LUA_TNIL: tp_bytes_char(out, NIL); break;
-  case LUA_TBOOLEAN: tp_bytes_char(out, lua_toboolean(L, index) ? TRUE_ : FALSE_); break;
+/* What can be written at once: no object, and nothing that may be refused. False: the value is not that. */
+static bool write_simple(tp_codec *c, lua_State *L, int index, int type) {
+  tp_bytes *out = &c->out;
+  switch (type) {
+  case LUA_TNIL: tp_bytes_char(out, NIL); return true;
+  case LUA_TBOOLEAN: tp_bytes_char(out, lua_toboolean(L, index) ? TRUE_ : FALSE_); return true;
   case LUA_TNUMBER: {
     char bytes[9] = {NUMBER};
     double n = lua_tonumber(L, index);
     memcpy(bytes + 1, &n, sizeof n);
     tp_bytes_put(out, bytes, sizeof bytes);
-    break;
+    return true;
   }
   case LUA_TSTRING: {
     size_t size;
     const char *text = lua_tolstring(L, index, &size);
-    if (size > UINT32_MAX) refuse(w, "a string of 4 GiB or more", "");
+    if (size > UINT32_MAX) return false;
     tp_bytes_char(out, STRING);
     put_text(out, text, size);
-    break;
+    return true;
   }
+  case LUA_TFUNCTION: /* the same again, as a rule */
+    if (lua_topointer(L, index) != c->last) return false;
+    write_number(out, PLAIN, c->last_number);
+    return true;
+  default: return false;
+  }
+}
+
+static void write_value(writer *w, int index, bool upvalue) {
+  lua_State *L = w->L;
+  tp_bytes *out = &w->c->out;
+  int type = lua_type(L, index);
+  if (type == LUA_TFUNCTION) use_owner(w->c, L, w->owner); /* `last` is its */
+  if (write_simple(w->c, L, index, type)) return;
+  switch (type) {
+  case LUA_TSTRING: refuse(w, "a string of 4 GiB or more", ""); break;
   case LUA_TLIGHTUSERDATA: {
     uint64_t p = (uintptr_t)lua_touserdata(L, index);
     tp_bytes_char(out, POINTER);
@@ -558,17 +610,26 @@ static void begin(tp_codec *c) {
 }
 
 void tp_codec_write(tp_codec *c, lua_State *L, tp_protos *protos, int first, int last) {
-  luaL_checkstack(L, 20, NULL);
   const void *owner = protos ? protos->owner : NULL;
-  if (c->owner != owner) change_owner(c, L, owner);
+  use_owner(c, L, owner);
+  c->writer = &this_thread;
+  c->frame = (uintptr_t)__builtin_frame_address(0);
   begin(c);
   size_t at = c->out.size;
   uint32_t count = (uint32_t)(last - first + 1);
   put_u32(&c->out, count);
+  /* As a rule this is all. */
+  while (first <= last && write_simple(c, L, first, lua_type(L, first))) first++;
+  if (first > last) {
+    if (c->out.failed) no_memory(L);
+    return;
+  }
+  luaL_checkstack(L, 20, "values within values");
   lua_pushnil(L);
-  writer w = {c, L, protos, lua_gettop(L), 0};
+  writer w = {c, L, protos, owner, lua_gettop(L), 0};
+  uint32_t before = count - (uint32_t)(last - first + 1);
   for (int i = first; i <= last; i++) {
-    w.origin = (uint32_t)(i - first + 1);
+    w.origin = before + (uint32_t)(i - first + 1);
     write_value(&w, i, false);
   }
   for (uint32_t i = 1; i <= c->objects; i++) {
@@ -584,6 +645,7 @@ void tp_codec_write(tp_codec *c, lua_State *L, tp_protos *protos, int first, int
   if (c->out.failed) no_memory(L);
   if (c->objects) count |= OBJECTS;
   memcpy(c->out.data + at, &count, sizeof count);
+  c->writer = NULL;
 }
 
 /* --- reading */
@@ -672,17 +734,28 @@ static void read_function(reader *r, bool plain) {
     load(r, bytecode, size);
     return;
   }
+  if (r->protos) use_owner(r->c, L, r->protos->owner);
+  if (plain && number == r->c->read_number) { /* the same again, as a rule */
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->c->read_ref);
+    return;
+  }
   if (plain) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->c->loaded);
     lua_rawgeti(L, -1, (int)number);
     lua_remove(L, -2);
-    if (!lua_isnil(L, -1)) return;
+    if (!lua_isnil(L, -1)) {
+      lua_pushvalue(L, -1);
+      lua_rawseti(L, LUA_REGISTRYINDEX, r->c->read_ref);
+      r->c->read_number = number;
+      return;
+    }
     lua_pop(L, 1);
   }
   const tp_proto *p = r->protos ? tp_proto_at(r->protos, number) : NULL;
   if (!p) luaL_error(L, "a function that nobody has sent");
   load(r, p->bytecode, p->size);
   if (plain) {
+    use_owner(r->c, L, r->protos->owner);
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->c->loaded);
     lua_pushvalue(L, -2);
     lua_rawseti(L, -2, (int)number);
@@ -695,7 +768,7 @@ static void read_packed(reader *r) {
   size_t size;
   const char *module = get_text(r, &size);
   int top = lua_gettop(L);
-  luaL_checkstack(L, 20, NULL);
+  luaL_checkstack(L, 20, "values within values");
   lua_getglobal(L, "require");
   lua_pushlstring(L, module, size);
   lua_call(L, 1, 1);
@@ -785,6 +858,14 @@ static void read_body(reader *r) {
   }
 }
 
+bool tp_codec_number(const char *data, size_t size, double *n) {
+  uint32_t count;
+  if (size != sizeof count + 1 + sizeof *n || data[sizeof count] != NUMBER) return false;
+  memcpy(&count, data, sizeof count);
+  memcpy(n, data + sizeof count + 1, sizeof *n);
+  return count == 1;
+}
+
 /* The values that cannot fail to be read, and their sizes. */
 bool tp_codec_simple(const char *data, size_t size) {
   uint32_t count;
@@ -795,7 +876,6 @@ bool tp_codec_simple(const char *data, size_t size) {
 
 int tp_codec_read(tp_codec *c, lua_State *L, tp_protos *protos, const char *data, size_t size) {
   reader r = {c, L, protos, data, data + size, 0, 0};
-  if (protos && c->owner != protos->owner) change_owner(c, L, protos->owner);
   uint32_t count = get_u32(&r);
   bool objects = count & OBJECTS;
   count &= ~OBJECTS;

@@ -57,6 +57,8 @@ typedef struct tp_codec {
       *last; /* the function that was written last, if it is PLAIN; kept alive at `last_ref` */
   uint32_t last_number;
   int last_ref;
+  uint32_t read_number; /* the PLAIN function that was read last, at `read_ref`; 0: none */
+  int read_ref;
   const void *owner;    /* whose functions `numbers`, `loaded` and `last` are about */
   int owners;           /* of each owner, the table with these two */
   bool learned;         /* `names` holds the modules that were loaded then */
@@ -66,14 +68,26 @@ typedef struct tp_codec {
   tp_origin *sites;
   uint32_t origin_room, site_count, site_room;
   struct tp_codec *inner; /* for what is packed */
+  const void
+      *writer; /* the thread and the stack frame that write, or did when an error was raised */
+  uintptr_t frame;
+  struct tp_codec *nested; /* for what is written meanwhile */
 } tp_codec;
 
 /* Makes what a state's codec needs; the codec is zero before. Raises. */
 void tp_codec_open(tp_codec *c, lua_State *L);
 
+/* The codec for a message that begins now, empty: c; or another one if c is in the middle of a message, as a finalizer or
+ * a `pack` sends something. `what` is what its values are. Its output and mentions are there until Lua code runs again.
+ * Raises. */
+tp_codec *tp_codec_begin(tp_codec *c, lua_State *L, const char *what);
+
 /* Writes values first..last of the stack to c->out, after what is there. protos NULL, here and below: functions are sent
  * whole. */
 void tp_codec_write(tp_codec *c, lua_State *L, tp_protos *protos, int first, int last);
+
+/* [any] Whether a message is one number: many are. */
+bool tp_codec_number(const char *data, size_t size, double *n);
 
 /* Pushes the values of a message; returns how many. */
 int tp_codec_read(tp_codec *c, lua_State *L, tp_protos *protos, const char *data, size_t size);

@@ -36,7 +36,7 @@ tp_lua_pool *tp_env_push_pool(lua_State *L) {
 /* luaL_checkudata takes as long as the rest of a submission. */
 static tp_lua_pool *check_pool(lua_State *L, int arg) {
   tp_lua_pool *p = lua_touserdata(L, arg);
-  if (lua_type(L, arg) != LUA_TUSERDATA || lua_objlen(L, arg) != sizeof *p || p->kind != POOL)
+  if (!p || lua_objlen(L, arg) != sizeof *p || p->kind != POOL) /* a bare pointer has no length */
     luaL_argerror(L, arg, "a pool expected");
   return p;
 }
@@ -95,10 +95,10 @@ static bool flag_of(lua_State *L, int options, const char *name) {
   return on;
 }
 
-static int submit(lua_State *L, tp_lua_pool *p, threadpool_request *q) {
+static int submit(tp_env *env, lua_State *L, tp_lua_pool *p, threadpool_request *q) {
   uint64_t id;
   q->deliver = THREADPOOL_BY_QUEUE;
-  q->queue = tp_env_of(L)->queue;
+  q->queue = env->queue;
   q->user_data = (void *)(uintptr_t)p->mark;
   q->credited = true;
   if (threadpool_submit_batch(p->pool, q, 1, &id) != 1) return failed(L, tp_said_code());
@@ -117,17 +117,19 @@ static int push_place(tp_env *env, lua_State *L) {
     return 0;
   }
   if (caller == env->caller) {
+    lua_pop(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, env->source_ref);
   } else {
-    env->caller = caller;
     lua_pushvalue(L, -1);
+    lua_getinfo(L, ">S", &ar);
+    lua_pushstring(L, ar.short_src); /* first: a finalizer may get here */
+    env->caller = caller;
+    lua_pushvalue(L, -2);
     lua_rawseti(L, LUA_REGISTRYINDEX,
                 env->caller_ref); /* it stays, so nobody else is at its address */
     lua_pushvalue(L, -1);
-    lua_getinfo(L, ">S", &ar);
-    lua_pushstring(L, ar.short_src);
-    lua_pushvalue(L, -1);
     lua_rawseti(L, LUA_REGISTRYINDEX, env->source_ref);
+    lua_remove(L, -2); /* the caller itself */
   }
   lua_pushnumber(L, ar.currentline);
   return 2;
@@ -146,17 +148,15 @@ static int env_spawn(lua_State *L) {
     q.timeout_ms = timeout_of(L, 2);
     if (flag_of(L, 2, "blocking")) q.opcode = TP_LUA_BLOCKING_OPCODE;
   }
-  tp_bytes_clear(&env->codec.out);
-  env->codec.what = "argument"; /* but the first one, the function */
-  tp_codec_write(&env->codec, L, tp_lua_protos(p->lua), 3, lua_gettop(L));
-  q.payload = env->codec.out.data;
-  q.size = env->codec.out.size;
-  int n = submit(L, p, &q);
+  tp_codec *codec =
+      tp_codec_begin(&env->codec, L, "argument"); /* but the first one, the function */
+  tp_codec_write(codec, L, tp_lua_protos(p->lua), 3, lua_gettop(L));
+  q.payload = codec->out.data;
+  q.size = codec->out.size;
+  int n = submit(env, L, p, &q);
   if (n != 1) return n;
-  if (env->codec.mentions.size) tp_lua_mention(p->lua, (uint64_t)lua_tonumber(L, -1), &env->codec);
-  int id = lua_gettop(L), places = push_place(env, L);
-  if (places) lua_remove(L, id + 1); /* the caller itself */
-  return 1 + places;
+  if (codec->mentions.size) tp_lua_mention(p->lua, (uint64_t)lua_tonumber(L, -1), codec);
+  return 1 + push_place(env, L);
 }
 
 /* submit(pool, json) -> id */
@@ -166,7 +166,7 @@ static int env_submit(lua_State *L) {
   threadpool_request q = {0};
   q.json = luaL_checklstring(L, 2, &q.length);
   if (q.length == 0) q.length = 1; /* 0 means: up to the zero, which counts here as text */
-  return submit(L, p, &q);
+  return submit(tp_env_of(L), L, p, &q);
 }
 
 /* --- what was submitted */
@@ -207,7 +207,13 @@ static int env_credit(lua_State *L) {
 enum { BATCH = 128 };
 
 /* Arguments of drain: tasks by index; the set of those that are watched; and where those go that have got something. */
-enum { HANDLES = 1, KEPT, OUT };
+enum {
+  HANDLES = 1,
+  KEPT,
+  OUT,
+  PARTS,
+  FIXED = PARTS
+}; /* PARTS: the name of that field, made once */
 
 /* read(env, protos, entry): under pcall. */
 static int env_read(lua_State *L) {
@@ -230,6 +236,11 @@ static tp_protos *protos_of(lua_State *L, int task) {
 /* Pushes the values of an entry; returns how many, or -1 and a message instead. */
 static int push_values(tp_env *env, lua_State *L, int task, result_t *r) {
   if (!r->data) return 0;
+  double number;
+  if ((r->flags & RESULT_LUA) && tp_codec_number(r->data, r->data_size, &number)) {
+    lua_pushnumber(L, number);
+    return 1;
+  }
   if (!(r->flags & RESULT_LUA)) {
     lua_pushlstring(L, r->data, r->data_size);
     return 1;
@@ -246,8 +257,9 @@ static int push_values(tp_env *env, lua_State *L, int task, result_t *r) {
 
 /* The task's next partial result. True: its first. */
 static bool add_partial(tp_env *env, lua_State *L, int task, result_t *r) {
-  lua_getfield(L, task, "_parts");
-  int parts = lua_gettop(L);
+  int parts = task + 1;
+  lua_pushvalue(L, PARTS);
+  lua_rawget(L, task);
   bool first = lua_isnil(L, parts);
   if (first) {
     lua_newtable(L);
@@ -272,7 +284,7 @@ static void set_error(lua_State *L, int task, int code, const char *message) {
 }
 
 static void finish(tp_env *env, lua_State *L, int task, result_t *r) {
-  int before = lua_gettop(L), n = push_values(env, L, task, r);
+  int before = task, n = push_values(env, L, task, r);
   if (n < 0) {
     const char *why = lua_tostring(L, -1);
     set_error(L, task, ERR_LUA, why ? why : "its result cannot be read");
@@ -285,6 +297,8 @@ static void finish(tp_env *env, lua_State *L, int task, result_t *r) {
   } else {
     lua_pushnumber(L, n);
     lua_rawseti(L, task, 1);
+    if (n == 1) lua_rawseti(L, task, 2);
+    if (n <= 1) return;
   }
   for (int i = n; i > 0; i--) {
     lua_pushvalue(L, before + i);
@@ -306,25 +320,41 @@ static int add_out(lua_State *L, int n, double value) {
   return n + 1;
 }
 
+/* An index is an int, unless more than thirty pools were made. */
+static void push_handle(lua_State *L, uint64_t index) {
+  if (index <= INT_MAX) {
+    lua_rawgeti(L, HANDLES, (int)index);
+  } else {
+    lua_pushnumber(L, (double)index);
+    lua_rawget(L, HANDLES);
+  }
+}
+
+static void drop_handle(lua_State *L, uint64_t index) {
+  if (index > INT_MAX) lua_pushnumber(L, (double)index);
+  lua_pushnil(L);
+  if (index <= INT_MAX)
+    lua_rawseti(L, HANDLES, (int)index);
+  else
+    lua_rawset(L, HANDLES);
+}
+
 /* One entry to its task, which goes to OUT as its n-th if somebody watches it or this is its first partial result. A
  * partial result whose task nobody has: its id and its pool's base go there. Returns n. */
 static int dispatch(tp_env *env, lua_State *L, int n, result_t *r) {
   /* Pools count their records each for itself. */
-  double base = (double)((tp_entry *)r)->mark * (double)TP_SLAB_GENERATION;
-  double index = (double)(r->task_id & (TP_SLAB_GENERATION - 1)) + base;
-  lua_pushnumber(L, index);
-  lua_rawget(L, HANDLES);
-  int task = lua_gettop(L);
+  uint64_t base = ((tp_entry *)r)->mark * TP_SLAB_GENERATION;
+  uint64_t index = (r->task_id & (TP_SLAB_GENERATION - 1)) + base;
+  enum { task = FIXED + 1 };
+  push_handle(L, index);
   bool known = !lua_isnil(L, task), told;
   if (r->flags & TP_RESULT_NOTICE) {
     told = known && tp_channel_notice(L, task, r->task_id) && is_watched(L, task);
   } else if (!known) {
     if (r->flags & RESULT_FINAL) return n;
-    return add_out(L, add_out(L, n, (double)r->task_id), base);
+    return add_out(L, add_out(L, n, (double)r->task_id), (double)base);
   } else if (r->flags & RESULT_FINAL) {
-    lua_pushnumber(L, index);
-    lua_pushnil(L);
-    lua_rawset(L, HANDLES);
+    drop_handle(L, index);
     finish(env, L, task, r);
     told = is_watched(L, task);
   } else {
@@ -344,11 +374,12 @@ static int env_drain(lua_State *L) {
   int n = (int)lua_tonumber(L, 4);
   lua_settop(L, OUT);
   luaL_checkstack(L, 40, NULL);
+  lua_pushstring(L, "_parts");
   while (tp_completions_some(env->queue)) {
     size_t got = tp_completions_take(env->queue, batch, BATCH);
     for (size_t i = 0; i < got; i++) {
       n = dispatch(env, L, n, batch[i]);
-      lua_settop(L, OUT);
+      lua_settop(L, FIXED);
       threadpool_result_free(batch[i]);
     }
     if (got < BATCH) break;

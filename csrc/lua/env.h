@@ -22,6 +22,7 @@ typedef struct tp_env {
   tp_lock waits_lock;     /* of the lists of waits */
   tp_waits *waits;        /* of the call that has the state; NULL: the program's own state */
   struct tp_channel_handle *handles;
+  struct tp_wait *all_waits;
   const void *caller; /* who submitted last; it and its source are kept in the registry */
   int caller_ref, source_ref;
 } tp_env;

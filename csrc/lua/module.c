@@ -114,12 +114,11 @@ static int core_create(lua_State *L) {
   p->closed = false;
   lua_getfield(L, 1, "init");
   if (lua_isfunction(L, -1)) {
-    tp_bytes_clear(&env->codec.out);
-    env->codec.what = "init";
-    tp_codec_write(&env->codec, L, tp_lua_protos(p->lua), lua_gettop(L), lua_gettop(L));
-    tp_bytes_put(&p->lua->init, env->codec.out.data, env->codec.out.size);
+    tp_codec *codec = tp_codec_begin(&env->codec, L, "init");
+    tp_codec_write(codec, L, tp_lua_protos(p->lua), lua_gettop(L), lua_gettop(L));
+    tp_bytes_put(&p->lua->init, codec->out.data, codec->out.size);
     if (p->lua->init.failed) luaL_error(L, "not enough memory");
-    if (env->codec.mentions.size) tp_lua_mention(p->lua, 0, &env->codec);
+    if (codec->mentions.size) tp_lua_mention(p->lua, 0, codec);
   }
   lua_settop(L, 2);
   return 1;
@@ -197,6 +196,7 @@ static int core_fd(lua_State *L) {
 static int collect_env(lua_State *L) {
   tp_env *env = lua_touserdata(L, 1);
   tp_inbox *inbox = *(tp_inbox **)(env + 1);
+  if (!inbox) tp_completions_free(env->queue); /* the module could not be loaded */
   env->queue = NULL;
   tp_env_free(env);
   leave_inbox(inbox);

@@ -96,6 +96,7 @@ static void leave_mail(tp_vm *vm) {
     tp_put(vm->mail);
     return;
   }
+  vm->mail->queue = vm->env.queue; /* it may not have got it: its state could not be made */
   vm->env.queue = NULL;
   tp_lock_acquire(&lua->lock);
   vm->mail->next = lua->left;

@@ -94,6 +94,7 @@ size_t tp_completions_take(threadpool_queue *q, result_t **out, size_t n) {
     if (!q->ready && !(q->ready = take_stack(q))) break;
     tp_entry *e = q->ready;
     q->ready = e->next;
+    if (q->ready) tp_prefetch(q->ready->r.data);
     if (hand_out(e)) {
       out[got++] = &e->r;
     } else {

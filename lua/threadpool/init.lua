@@ -28,21 +28,22 @@ local names = { workers = true, blocking = true, drain_ms = true, park_timeout_m
   pin = true, max_pending = true, max_request_bytes = true, max_depth = true, window = true,
   initial_capacity = true, init = true, grace = true }
 
----Make a pool.
 ---@class threadpool.Options
 ---@field workers? integer            threads; 0: one for each CPU
 ---@field blocking? integer           threads for what blocks, at most
 ---@field max_pending? integer        requests whose results were not fetched yet, at most
 ---@field max_request_bytes? integer
 ---@field max_depth? integer          of a request's JSON
----@field window? integer             partial results of a task that nobody has read, at most
+---@field window? integer             partial results of a task that nobody has read, at most; default 512
 ---@field initial_capacity? integer
 ---@field park_timeout_ms? integer
 ---@field drain_ms? integer
 ---@field idle_yield? boolean
 ---@field pin? boolean
 ---@field init? function              each worker's Lua state calls it first
+---@field grace? number               seconds that a function which was told to end may take; then it is stopped
 
+---Make a pool. Misuse raises; nil and an error: it cannot be made.
 ---@param options? string|threadpool.Options  a string: the path of a config file
 ---@return threadpool.Pool? pool
 ---@return threadpool.Error? err
@@ -65,6 +66,8 @@ function M.new(options)
   elseif options ~= nil then
     error("threadpool.new: a table of options or the path of a config file expected, got " .. type(options), 2)
   end
+  -- With the C library's 64 who emits and who reads are in step, and wake each other all the time.
+  if not o.config then o.window = o.window or 512 end
   o.path, o.cpath = package.path, package.cpath
   o.grace_ms = math.ceil((o.grace or 1) * 1000)
   local ok, handle, code, message = pcall(core.create, o)
@@ -88,19 +91,26 @@ function M.here()
 end
 
 ---@see threadpool.Pool.submit
+---@overload fun(request: string|table, options?: table): threadpool.Task?, threadpool.Error?
 function M.submit(...) return M.here():submit(...) end
 ---@see threadpool.Pool.spawn
+---@overload fun(options: threadpool.SpawnOptions|function, ...: any): threadpool.Task?, threadpool.Error?
 function M.spawn(...) return M.here():spawn(...) end
 ---@see threadpool.Pool.stream
+---@overload fun(request: string|table|function, ...: any): fun(): any
 function M.stream(...) return M.here():stream(...) end
 
 ---@see threadpool.Pool.map
+---@overload fun(list: any, fn: function, options?: threadpool.MapOptions): table?, any
 function M.map(...) return M.here():map(...) end
 ---@see threadpool.Pool.each
+---@overload fun(list: any, fn: function, options?: threadpool.MapOptions): boolean?, any
 function M.each(...) return M.here():each(...) end
 ---@see threadpool.Pool.reduce
+---@overload fun(list: any, fn: function, init?: any, options?: threadpool.MapOptions): any, threadpool.Error?
 function M.reduce(...) return M.here():reduce(...) end
 ---@see threadpool.Pool.for_range
+---@overload fun(range: integer|threadpool.Range, fn: function, ...: any): boolean?, threadpool.Error?
 function M.for_range(...) return M.here():for_range(...) end
 
 function sched.timer(seconds)

@@ -102,11 +102,6 @@ end
 local spawn, absorb = core.spawn, sched.absorb
 local since_absorb = 0
 
----Run a Lua function on a worker. Its arguments, results and upvalues are copied.
----
----  pool:spawn(fn, 1, 2)
----  pool:spawn({ timeout = 5 }, fn, 1, 2)
----
 ---@class threadpool.SpawnOptions
 ---@field timeout? number                     seconds, after which it ends with ERR_TIMEOUT
 ---@field priority? "high"|"normal"|"low"
@@ -116,7 +111,12 @@ local since_absorb = 0
 ---@field on_result? function
 ---@field on_error? function
 
----@param options? threadpool.SpawnOptions
+---Run a Lua function on a worker. Its arguments, results and upvalues are copied.
+---
+---  pool:spawn(fn, 1, 2)
+---  pool:spawn({ timeout = 5 }, fn, 1, 2)
+---
+---@param options threadpool.SpawnOptions
 ---@param ... any  the function and its arguments
 ---@return threadpool.Task? task  nil: it was not accepted
 ---@return threadpool.Error? err
@@ -211,6 +211,7 @@ end
 ---@return integer? fd
 ---@return threadpool.Error? err
 function Pool:fd() -- luacheck: ignore self
+  if core.pool then error("fd: a worker has no event loop of others: what waits there yields", 2) end
   local fd, code, message = core.fd()
   if not fd then return nil, Error.new(code, message) end
   return fd

@@ -5,14 +5,17 @@ local sched = require "threadpool.sched"
 
 local decode, encode, current = core.decode, core.encode, core.current
 local FINISHED = core.FINISHED
+local started = sched.started
 local yield = coroutine.yield
 
 local function finish(...)
-  local call = current()
-  local root = sched.started[call]
-  if root then
-    sched.wait(sched.all_ended, root, {})
-    sched.forget(call)
+  if next(started) then -- some call has waited or started something: this one?
+    local call = current()
+    local root = started[call]
+    if root then
+      sched.wait(sched.all_ended, root, {})
+      sched.forget(call)
+    end
   end
   return encode(...) -- a tail call: its errors need no line of ours
 end
