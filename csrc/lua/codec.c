@@ -447,7 +447,7 @@ static void write_packed(writer *w, int index, const char *module) {
   tp_bytes_char(&c->out, PACKED);
   put_text(&c->out, module, strlen(module));
   put_text(&c->out, inner->out.data, inner->out.size);
-  tp_bytes_put(&c->mentions, inner->mentions.data, inner->mentions.size);
+  if (inner->mentions.size) tp_bytes_put(&c->mentions, inner->mentions.data, inner->mentions.size);
   if (c->mentions.failed) no_memory(L);
 }
 
