@@ -287,6 +287,7 @@ enum { BUNDLE_COUNT = 32 };
 typedef struct supply {
   size_t count;
   uint8_t nested;
+  bool alone; /* not part of a larger batch */
   task_t *call[BUNDLE_COUNT];
 } supply;
 
@@ -375,7 +376,7 @@ static size_t submit_bundle(tp_calls *cs, supply *s, const threadpool_request *q
     last = &call->letter.next;
   }
   if ((done >= SEND_COUNT || bytes >= SEND_BYTES) &&
-      tp_updaters_ready(cs->updaters, n < SEND_COUNT, bytes >= SEND_BYTES)) {
+      tp_updaters_ready(cs->updaters, s->alone, bytes >= SEND_BYTES)) {
     tp_updaters_send(cs->updaters, first);
     return done;
   }
@@ -407,6 +408,7 @@ size_t tp_call_submit(tp_calls *cs, const threadpool_request *q, size_t n, uint6
   supply s;
   s.count = 0;
   s.nested = nested_here(cs);
+  s.alone = n < SEND_COUNT;
   uint64_t allowed = (uint64_t)cs->limits.max_pending * (1u + s.nested); /* V4 */
   uint32_t most = allowed < INT32_MAX ? (uint32_t)allowed : INT32_MAX;
   while (done < n) {

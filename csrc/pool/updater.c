@@ -69,7 +69,7 @@ bool tp_updaters_ready(const tp_updaters *u, bool alone, bool large) {
   if (alone && is_backlog(tp_load(&u->bundles, relaxed), tp_load(&u->updaters, relaxed)))
     return false;
   return tp_inactive_of(tp_load(&u->sched->sleep.counters, relaxed)) > 0 ||
-         tp_load(&u->busy, relaxed) > 0 || (large && tp_load(&u->updaters, relaxed) > 0);
+         tp_load(&u->busy, relaxed) > 0 || (large && !alone);
 }
 
 /* U3 */

@@ -39,8 +39,8 @@ tp_updaters *tp_updaters_new(tp_tasks *tasks, tp_open_fn open);
 void tp_updaters_free(tp_updaters *u);
 
 /* [any] Whether a bundle would be read soon: a worker has nothing to do, or an updater is at work; and, for one that is
- * not part of a larger batch (`alone`), there is no backlog. A `large` one is also left to an updater that waits for its
- * turn: to read it takes longer than that. If not, whoever has one opens it himself. */
+ * not part of a larger batch (`alone`), there is no backlog. A `large` one of a batch is left to them in any case: to read it
+ * takes longer than to wait for a turn. If not, whoever has one opens it himself. */
 bool tp_updaters_ready(const tp_updaters *u, bool alone, bool large);
 
 /* [any] Send a bundle, whose letters are then no longer the sender's. Without memory for an updater, the sender is it. */
