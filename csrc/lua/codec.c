@@ -117,10 +117,14 @@ static int no_memory(lua_State *L) {
 
 /* Another one of the same state, at *place; freed with c. */
 static tp_codec *another(const tp_codec *c, lua_State *L, tp_codec **place) {
-  if (*place) return *place;
+  tp_codec *fresh = *place;
+  if (fresh) return fresh;
   luaL_checkstack(L, 6, "values within values");
-  tp_codec *fresh = tp_get(sizeof *fresh);
-  if (!fresh) no_memory(L);
+  fresh = tp_get(sizeof *fresh);
+  if (!fresh) {
+    no_memory(L);
+    return NULL; /* not reached */
+  }
   *fresh = (tp_codec){.names = c->names, .owners = c->owners};
   open_refs(fresh, L); /* out of memory: it is lost */
   *place = fresh;
